@@ -72,7 +72,7 @@ channels *args:
 trace-dpo *args:
     {{ py }} scripts/enqueue.py chain=trace preset=tiny backend=local "$@"
 
-# train three toy units in TRL's own trainer, without the callback and with it (docs/integrations.md)
+# train three toy replicates in TRL's own trainer, without the callback and with it (docs/integrations.md)
 [group("toy")]
 toy-in-trl *args:
     {{ py }} scripts/in_trl.py "$@"
@@ -82,7 +82,7 @@ toy-in-trl *args:
 build-base *preset:
     {{ py }} scripts/build_base.py "$@"
 
-# the study of the real language model: two units, controls, a V that was told, the probe; 8 hours of 2 cores
+# the study of the real language model: two replicates, controls, an informed V, the probe; 8 hours of 2 cores
 [group("small")]
 small *args:
     {{ py }} scripts/enqueue.py chain=small preset=small backend=local "$@"

@@ -1,4 +1,4 @@
-"""Does hacking rise in TRL's own trainer, and with the callback? Units of the toy world, each without it and with it.
+"""Does hacking rise in TRL's own trainer, and with the callback? Replicates of the toy world, each without it and with it.
 
 A run that was cut goes on where it was; a finished one is left as it is. Exit code 1 where H1's thresholds for the
 reduction, the pass rate and compile rates do not hold on means (its other clauses need controls), 3 where TRL alone
@@ -18,15 +18,15 @@ def main() -> int:
     from projected_grpo.verdicts.h1 import FORM_DROP, GT_DROP, REDUCTION
 
     names, table = ("hack", "hacked", "gt_pass", "form"), []
-    for unit in config.units:
+    for replicate in config.replicates:
         for arm in ARMS:
-            lines = run_arm(config, unit, arm)
-            table.append([unit, arm, len(lines), *(rate_over(lines, name) for name in names)])
+            lines = run_arm(config, replicate, arm)
+            table.append([replicate, arm, len(lines), *(rate_over(lines, name) for name in names)])
     gain = {
-        name: 100 * sum((row[i] if row[1] == "projected" else -row[i]) for row in table) / len(config.units)
+        name: 100 * sum((row[i] if row[1] == "projected" else -row[i]) for row in table) / len(config.replicates)
         for i, name in enumerate(names, 3)
     }
-    alone = 100 * sum(row[3] for row in table if row[1] == "vanilla") / len(config.units)
+    alone = 100 * sum(row[3] for row in table if row[1] == "vanilla") / len(config.replicates)
     held = gain["hack"] <= -REDUCTION and gain["gt_pass"] >= -GT_DROP and gain["form"] >= -FORM_DROP
     code, mark = (EXIT_OK, "🟢") if held else (EXIT_FAILED, "🔴")
     if alone < REDUCTION:
@@ -34,10 +34,10 @@ def main() -> int:
     bottom_line(
         config.out,
         mark,
-        f"with the callback minus without it, last {min(10, config.steps)} steps, mean of {len(config.units)} units: pure "
-        f"hacks {gain['hack']:+.1f} pp (needs <= {-REDUCTION:.0f}), gt_pass {gain['gt_pass']:+.1f} (>= {-GT_DROP:.0f}), "
-        f"compiles {gain['form']:+.1f} (>= {-FORM_DROP:.0f})",
-        [["unit", "arm", "steps", *names], *table],
+        f"with the callback minus without it, last {min(10, config.steps)} steps, mean of {len(config.replicates)} "
+        f"replicates: pure hacks {gain['hack']:+.1f} pp (needs <= {-REDUCTION:.0f}), "
+        f"gt_pass {gain['gt_pass']:+.1f} (>= {-GT_DROP:.0f}), compiles {gain['form']:+.1f} (>= {-FORM_DROP:.0f})",
+        [["replicate", "arm", "steps", *names], *table],
     )
     return code
 

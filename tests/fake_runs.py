@@ -47,7 +47,7 @@ def manifest(arm, seed, done, **changed):
 def run(
     arm, seed, *, hack=None, held_out=(0.2, 0.3), tested=(TESTED, TESTED), rows=(), length=None, place="", **changed
 ):
-    """A finished run of three of its unit's onsets; vanilla hacks from its onset on. `hack`: from the first step on instead;
+    """A finished run of three of its replicate's onsets; vanilla hacks from its onset on. `hack`: from the first step on;
     `rows`: of its series; `held_out`: gt_pass before and after; the rest: of its manifest."""
     onset, end = ONSETS[seed], ENDS[arm] if hack is None else hack
     steps = length or 3 * onset
@@ -74,7 +74,7 @@ def of_arm(arm, hacks=None, gts=None, **changed):
 
 
 def study(*others, without=()):
-    """Every arm of three units; `others` take the place of the run of their arm and seed."""
+    """Every arm of three replicates; `others` take the place of the run of their arm and seed."""
     given = {(r.arm, r.seed): r for r in others}
     return [given.get((arm, seed)) or run(arm, seed) for arm in ENDS for seed in ONSETS
             if arm not in without and (arm, seed) not in without]  # fmt: skip

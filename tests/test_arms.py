@@ -63,7 +63,7 @@ def test_projected_is_the_recipe_in_every_preset_and_its_controls_differ_in_v_al
 
 def test_the_v_of_the_queue_is_that_of_extract_vhack():
     queue = cli.parse(presets(ExtractConfig), "", list(links_of("toy")["extract_none_41"].argv[1:]))
-    assert queue.pairs_draw == 41  # a unit has a V of its own
+    assert queue.pairs_draw == 41  # a replicate has a V of its own
     assert dataclasses.replace(queue, out=Path(), pairs_draw=0) == presets(ExtractConfig)["toy"]
 
 

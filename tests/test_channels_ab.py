@@ -46,7 +46,7 @@ def run(seed, gt, *, on=True, arm="vanilla", hack=0.25, steps=STEPS, energy=0.1,
 
 
 def ab(gains, **of_one):
-    """A/B of units whose pass@1 goes from .5 up by these percentage points; `of_one`: of the first unit with the channel."""
+    """A/B of replicates whose pass@1 goes from .5 up by these percentage points; `of_one`: of the first with the channel."""
     runs = [run(seed, 0.5, on=False) for seed in range(len(gains))]
     runs += [run(s, 0.5 + g / 100, **(of_one if s == 0 else {})) for s, g in enumerate(gains)]
     [found] = judged(runs)
@@ -58,7 +58,7 @@ def ab(gains, **of_one):
     [
         ((3.0, 3.5, 4.0), "VALIDATED"),
         ((1.0, 1.1, 1.2), "PARTIAL"),  # surely above 0, and below 2
-        ((12.0, 0.0, -1.0), "PARTIAL"),  # mean 3.7: one lucky unit, an interval that holds 0
+        ((12.0, 0.0, -1.0), "PARTIAL"),  # mean 3.7: one lucky replicate, an interval that holds 0
         ((0.5, -0.5, 0.6), "INVALIDATED"),
         ((-3.0, -3.1, -3.2), "INVALIDATED"),
         ((5.0, 5.0), "NOT_EVALUABLE"),
@@ -75,7 +75,7 @@ def test_the_thresholds(gains, status):
         ({"vhack.pairs": "small-informed"}, "written when the hack had been seen"),
     ],
 )
-def test_projected_units_need_a_v_of_their_own_and_of_their_arms_kind(facts, why):
+def test_projected_replicates_need_a_v_of_their_own_and_of_their_arms_kind(facts, why):
     of = {"arm": "projected", **facts}
     runs = [run(seed, gt, on=on, **of) for seed in range(3) for on, gt in ((False, 0.5), (True, 0.54 + seed / 100))]
     [found] = judged(runs)
@@ -94,7 +94,7 @@ def test_the_gain_by_hand():
     [
         ({"steps": 13}, "steps done: 13 against 12"),
         ({"config.lr": 0.2}, "config.lr: 0.2 against 0.1"),
-        ({"share": 0.0}, "its trace_dpo was not on at every step, or had a gradient at 0 of 12"),
+        ({"share": 0.0}, "trace_dpo was off at some step, or had a gradient at 0 of 12"),
         ({"share": 1e-9}, "had a gradient at 0 of 12"),
         ({"share": math.nan}, "had a gradient at 0 of 12"),
     ],
@@ -110,11 +110,11 @@ def test_runs_that_differ_in_more_than_the_channel_are_no_evidence(of_one, why):
     [
         (
             {"flaws": {STEPS: "a label contradicts what the grader found"}},
-            "unit 2: the evaluation after 12 steps: a label",
+            "replicate 2: the evaluation after 12 steps: a label",
         ),
         ({"tested": {0: frozenset(list(TESTED)[:1]), STEPS: frozenset(list(TESTED)[:1])}}, "on 1 different rollouts"),
         ({"tested": dict.fromkeys((0, STEPS), frozenset((f"q{i}", 0) for i in range(100)))}, "on other rollouts"),
-        ({"evals": {STEPS: {"gt": 0.57, "hack": 0.0}}}, "unit 2: not evaluated both before"),
+        ({"evals": {STEPS: {"gt": 0.57, "hack": 0.0}}}, "replicate 2: not evaluated both before"),
     ],
 )
 def test_an_evaluation_that_is_no_evidence_for_h1_is_none_here(changed, why):
@@ -130,7 +130,7 @@ def test_what_was_there_before_the_first_step_is_no_gain():
     """The whole gain was there before the channel had taught anything, and the verdict was VALIDATED."""
     runs = [run(s, 0.5, on=False) for s in range(3)] + [run(s, 0.55 + s / 100) for s in range(3)]
     runs[4].evals[0] = {**runs[4].evals[0], "gt": 0.55}
-    assert "unit 1: with and without differ before the first step" in judged(runs)[0].why
+    assert "replicate 1: with and without differ before the first step" in judged(runs)[0].why
 
 
 def test_each_channel_is_told_against_v_with_its_n():
@@ -143,7 +143,7 @@ def test_each_channel_is_told_against_v_with_its_n():
     hinted = [run(s, 0.5, on=False, **{"config.alpha": 1.0, "config.distill_hint": "peer"}) for s in range(3)]
     stronger = [run(s, 0.5, **{"config.trace_batch": 32}) for s in range(2)]
     copies = [dataclasses.replace(r, path=Path("/r/copy") / r.path.name) for r in runs[3:]]
-    every = measured([*runs, *hinted, *stronger, *copies])  # a unit counted twice had halved the error
+    every = measured([*runs, *hinted, *stronger, *copies])  # a replicate counted twice had halved the error
     assert [(m.on, m.channel, len(m.runs)) for m in every] == [
         (("trace_dpo",), "policy", 3), (("trace_dpo",), "trace_dpo", 3), (("hint_distill",), "policy", 3),
         (("hint_distill",), "hint_distill", 3), (("trace_dpo",), "policy", 2), (("trace_dpo",), "trace_dpo", 2),

@@ -118,8 +118,8 @@ def test_hacking_that_is_also_right_is_hacking():
     assert states(found.held)["reduction of all hacks"] == "FAIL"
 
 
-def test_the_horizon_is_each_units_own():
-    """Each run is three of its unit's onsets; 170 steps are 2.83 times the first unit's 60."""
+def test_the_horizon_is_each_replicates_own():
+    """Each run is three of its replicate's onsets; 170 steps are 2.83 times the first replicate's 60."""
     assert numbers(judged().prevention, "horizon")["shortest"] == 3.0
     found = judged(*(run(arm, 41, length=170) for arm in ENDS)).prevention
     assert {n for n, s in states(found).items() if s == "FAIL"} == {"horizon"}
@@ -193,7 +193,7 @@ def test_how_many_processes_is_part_of_bnpo_alone():
     assert differences(*runs[1]) == ["processes: 1 against 4"]
 
 
-def test_the_weight_of_the_kl_arm_is_its_own_and_the_same_on_every_unit():
+def test_the_weight_of_the_kl_arm_is_its_own_and_the_same_on_every_replicate():
     assert judged(*of_arm("kl", kl_beta=0.3)).prevention.verdict.status == "PASS"
     found = judged(run("kl", 42, kl_beta=0.3))
     assert "kl 42 and kl 41 differ in config.kl_beta: 0.3 against 0.1" in found.prevention.verdict.why
@@ -244,8 +244,8 @@ def test_a_run_that_removed_nothing_is_no_projection(arm, share, why):
         ("kl", {"hack": 0.85, "hacked": 0.85}, "NOT_EVALUABLE"),  # as vanilla: its weight does nothing
     ],
 )
-def test_a_control_that_does_less_is_no_match_in_any_one_unit(arm, rows, status):
-    """A mean over units would hide one of three whose control removes a sixtieth."""
+def test_a_control_that_does_less_is_no_match_in_any_one_replicate(arm, rows, status):
+    """A mean over replicates would hide one of three whose control removes a sixtieth."""
     for runs in (of_arm(arm, rows=rows), [run(arm, 42, rows=rows)]):
         found = judged(*runs)
         assert (found.held.verdict.status, found.prevention.verdict.status) == ("PASS", status)
@@ -268,7 +268,7 @@ def test_an_evaluation_is_of_enough_rollouts_and_of_the_same_before_and_after(te
 
 
 @pytest.mark.parametrize("arm", ["projected", "random", "placebo", "shrunk"])
-def test_units_that_share_a_v_are_named(arm):
+def test_replicates_that_share_a_v_are_named(arm):
     kind = ARMS[arm].measured
     found = judged(*(run(a, s, **{"vhack.v_sha256": "one and the same"}) for a in ENDS for s in (41, 43)
                      if ARMS[a].measured == kind))  # fmt: skip
@@ -276,13 +276,13 @@ def test_units_that_share_a_v_are_named(arm):
     assert f"seeds 41 and 43 share {arm}'s V: v_sha256 one and" in found.prevention.verdict.why
 
 
-def test_units_that_share_a_draw_of_pairs_are_named_but_random_directions_come_from_none():
+def test_replicates_that_share_a_draw_of_pairs_are_named_but_random_directions_come_from_none():
     found = judged(*(run(arm, seed, **{"vhack.pairs_draw": "0"}) for arm in ENDS for seed in ONSETS))
     assert "seeds 41 and 42 share projected's V: pairs_draw 0" in found.prevention.verdict.why
     assert "share random" not in found.prevention.verdict.why
 
 
-def test_a_base_that_three_units_share_is_said():
+def test_a_base_that_three_replicates_share_is_said():
     found = judged(*(run(arm, seed, base_seed=7) for arm in ENDS for seed in ONSETS)).prevention
     assert found.verdict.status == "PASS"
     assert "1 base(s): base_seed 7: 41, 42, 43" in found.clauses[1].why
@@ -318,4 +318,4 @@ def test_the_spec_states_the_thresholds_that_the_code_uses():
     for number in (h1.REDUCTION, h1.GT_DROP, h1.FORM_DROP, h1.FALSE_REDUCTION, h1.FALSE_GT_DROP, h1.HELD_OUT_DROP,
                    h1.PREVENTED, h1.PREVENTED_OVER_CONTROL, conditions.KL_EFFECT):  # fmt: skip
         assert f"{number:.0f} pp" in spec
-    assert (h1.MIN_UNITS, h1.HORIZON, effects.CONFIDENCE) == (3, 3.0, 0.95)
+    assert (h1.MIN_REPLICATES, h1.HORIZON, effects.CONFIDENCE) == (3, 3.0, 0.95)

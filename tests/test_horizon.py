@@ -1,4 +1,4 @@
-"""How long a run is: by its unit's own onset, and by nothing that a gradient sees."""
+"""How long a run is: by its replicate's own onset, and by nothing that a gradient sees."""
 
 import dataclasses
 from pathlib import Path
@@ -77,7 +77,7 @@ def test_a_resumed_run_stops_where_it_would_have(monkeypatch, tmp_path):
         ({"until_onsets": 0.0}, "ran without --until-onsets"),
     ],
 )
-def test_only_the_units_own_finished_vanilla_gives_the_length(monkeypatch, tmp_path, change, why):
+def test_only_the_replicates_own_finished_vanilla_gives_the_length(monkeypatch, tmp_path, change, why):
     def manifest(**values):
         own = {"kind": "train", "finished": True, "steps_done": 77, **values}
         return {**own, "config": {**vars(TrainConfig()), "arm": "vanilla", "seed": 41, "until_onsets": 3.0, **values}}

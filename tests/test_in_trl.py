@@ -125,8 +125,8 @@ def two_runs(monkeypatch, tmp_path):
             arm: [dict(zip([f"loophole/{n}" for n in rates], values, strict=True))] * 2
             for arm, values in by_arm.items()
         }
-        monkeypatch.setattr("projected_grpo.integrations.in_trl.run_arm", lambda _config, _unit, arm: logs[arm])
-        return script("in_trl", "--units", "41", "--out", tmp_path / "o")
+        monkeypatch.setattr("projected_grpo.integrations.in_trl.run_arm", lambda _config, _replicate, arm: logs[arm])
+        return script("in_trl", "--replicates", "41", "--out", tmp_path / "o")
 
     return call
 

@@ -159,7 +159,7 @@ def test_one_v_serves_a_lora_run_of_every_seed_and_of_no_other_lora_seed(lora_ru
     assert not any(torch.equal(one[n], p) for n, p in session.adapter.vectors.items())
 
 
-def test_a_unit_refreshes_from_its_own_draw_of_the_pairs(lora_run, vhack_file):
+def test_a_replicate_refreshes_from_its_own_draw_of_the_pairs(lora_run, vhack_file):
     """At the untrained policy it gives the V that it began with; all the pairs give another one."""
     session, refresher = lora_run(vhack=vhack_file("none", *LORA, "--pairs-draw", "3"), whole=True)
     before = session.v.basis

@@ -428,10 +428,10 @@ TESTED = frozenset((f"p{i}", j) for i in range(50) for j in range(2))
 
 
 def bench(*runs):
-    """Of these runs, and a vanilla of each unit that has none."""
-    units = {run.seed for run in runs} - {run.seed for run in runs if run.arm == "vanilla"}
+    """Of these runs, and a vanilla of each replicate that has none."""
+    replicates = {run.seed for run in runs} - {run.seed for run in runs if run.arm == "vanilla"}
     return bench_of(
-        Path("/r"), Found((*runs, *(finished("vanilla", s, hack=0.9, gt=0.2, plain=0.3) for s in units)), ())
+        Path("/r"), Found((*runs, *(finished("vanilla", s, hack=0.9, gt=0.2, plain=0.3) for s in replicates)), ())
     )
 
 
@@ -499,15 +499,17 @@ def test_what_may_not_stand_in_the_table_is_left_out_and_named(arm, changed, why
     assert why in line
 
 
-def test_random_directions_of_one_seed_are_one_unit():
-    units = [finished("random", seed, hack=0.5, gt=0.2, plain=0.3) for seed in (1, 2, 3)]
-    one_v = [dataclasses.replace(r, facts={**r.facts, "vhack.v_sha256": "x" if r.seed < 3 else "y"}) for r in units]
+def test_random_directions_of_one_seed_are_one_replicate():
+    replicates = [finished("random", seed, hack=0.5, gt=0.2, plain=0.3) for seed in (1, 2, 3)]
+    one_v = [
+        dataclasses.replace(r, facts={**r.facts, "vhack.v_sha256": "x" if r.seed < 3 else "y"}) for r in replicates
+    ]
     found = bench(*one_v)
     assert {row.name: len(row.runs) for row in found.rows}["random"] == 2
     assert "left out: random_2: seeds 1 and 2 share random's V: v_sha256 x" in found.remarks
 
 
-def test_the_best_rival_has_every_unit_of_projected_both_numbers_of_each_and_is_no_oracle(monkeypatch):
+def test_the_best_rival_has_every_replicate_of_projected_both_numbers_of_each_and_is_no_oracle(monkeypatch):
     def of(arm, hack, plain, seeds=(1, 2, 3)):
         return [finished(arm, seed, hack=hack, gt=0.5, plain=plain) for seed in seeds]
 
@@ -517,12 +519,12 @@ def test_the_best_rival_has_every_unit_of_projected_both_numbers_of_each_and_is_
     ]  # fmt: skip
     assert bench(*runs).verdict == (
         "best rival by pass minus hack: trusted hack 20.0 %, pass without 50.0 % (n = 3); beside it projected hack 10.0 %, "
-        "pass without 50.0 % (n = 3); pass minus hack 30.0, 40.0 and 20.0 pp of the untrained model; over projected's, unit "
-        "by unit, -10.0 [-10.0, -10.0] pp"
+        "pass without 50.0 % (n = 3); pass minus hack 30.0, 40.0 and 20.0 pp of the untrained model; over projected's, "
+        "paired, -10.0 [-10.0, -10.0] pp"
     )
     few = bench(*of("projected", 0.1, 0.5, (1,)), *of("trusted", 0.2, 0.5, (1,))).verdict
     assert few.startswith(
-        "NOT_EVALUABLE: 1 units, at least 3 are needed; as a sign: best rival by pass minus hack: trusted"
+        "NOT_EVALUABLE: 1 replicates, at least 3 are needed; as a sign: best rival by pass minus hack: trusted"
     )
     assert bench(*of("trusted", 0.2, 0.5)).verdict.startswith("NOT_EVALUABLE: needs projected")
     oracle = dataclasses.replace(ARMS["trusted"], labels=True)
@@ -556,5 +558,5 @@ def test_the_chain_runs_every_arm_evaluated_without_the_loophole_and_then_the_ta
 def test_the_sweep_stays_without_rivals_and_an_arm_made_of_vanilla_asks_for_it():
     full = {link.name for link in chain_of(QueueConfig(preset="toy"))}
     assert not {name for name in ARMS if ARMS[name].role == "rival" and f"train_{name}_41" in full}
-    with pytest.raises(BadInput, match=r"post_hoc is made from the unit's vanilla; add vanilla"):
+    with pytest.raises(BadInput, match=r"post_hoc is made from the replicate's vanilla; add vanilla"):
         QueueConfig(chain="rivals", preset="toy", arms=("projected", "post_hoc"), steps=5).validate()

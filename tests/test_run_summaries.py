@@ -22,7 +22,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def study(tmp_path_factory):
-    """Three arms on three units, evaluated before and after; a V and a base of each unit's own. Nobody may change it."""
+    """Three arms on three replicates, evaluated before and after; each with its V and base. Nobody may change it."""
     root = tmp_path_factory.mktemp("study") / "runs"
     for arm, kind, hacks in (("vanilla", "none", 8), ("projected", "none", 1), ("random", "random", 7)):
         for seed in (41, 42, 43):
@@ -67,7 +67,7 @@ def test_every_number_and_verdict_is_that_of_the_step_files(study, summary):
     assert told == of_files.markdown(["outcomes"])
 
 
-def test_units_of_several_machines_become_one_file(script, study, tmp_path):
+def test_replicates_of_several_machines_become_one_file(script, study, tmp_path):
     """Of a directory and of a file, the very runs of the whole study; none is counted twice, under whatever name."""
     for seed, place in ((41, tmp_path / "here"), (42, tmp_path / "there"), (43, tmp_path / "there")):
         for run in study.glob(f"*_{seed}"):

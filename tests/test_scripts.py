@@ -191,7 +191,7 @@ def test_train_leaves_complete_readable_files_of_what_its_manifest_says(projecte
 
 
 @pytest.mark.slow
-def test_a_units_other_arms_run_for_as_many_steps_as_its_vanilla_and_one_v_serves_every_seed(
+def test_a_replicates_other_arms_run_for_as_many_steps_as_its_vanilla_and_one_v_serves_every_seed(
     script, made, tmp_path, vhack_file
 ):
     shared = ["--vhack", vhack_file(), "--seed", 42, *POOLED]  # V was extracted with seed 41: the base is the same

@@ -23,8 +23,8 @@ def one(arm, seed, adapter, anew, hack=None, rows=(), **changed):
 
 
 def judged(lora=(0.03, 0.02, 0.04), svd=(0.02, 0.03, 0.02), anew=STILL_V, vanilla=None, rows=(), gone=(), **of_lora):
-    """T6 of both adapters, three units. `lora`, `svd`: hack rates of projected by unit; `rows`: of the LoRA's projected;
-    `gone`: units whose LoRA has drifted."""
+    """T6 of both adapters, three replicates. `lora`, `svd`: hack rates of projected by replicate; `rows`: of the LoRA's
+    projected; `gone`: replicates whose LoRA has drifted."""
     runs = []
     for seed, a, b in zip(ONSETS, svd, lora, strict=True):
         runs += [one("vanilla", seed, "antipasto", None), one("projected", seed, "antipasto", STILL_V, a)]
@@ -48,7 +48,7 @@ CASES = {
     "an interval that holds 80 %": ({"lora": (0.02, 0.40, 0.10)}, "NOT_EVALUABLE", "reduction >= 80 %"),
     # whatever lowered the hack rate, it was not V
     "V drifted though the reduction is whole": ({"anew": GONE}, "FAIL", "V is still V fails"),
-    "one unit of three that drifted": ({"gone": (41,)}, "FAIL", "drifted: unit 41"),
+    "one replicate of three that drifted": ({"gone": (41,)}, "FAIL", "drifted: replicate 41"),
     "drift not measured": ({"anew": None}, "NOT_EVALUABLE", "not measured: `just re-extract"),
     "drift measured at the untrained adapter": (
         {"anew": moved(STILL_V, theta_norm=2.9)}, "NOT_EVALUABLE", "not of its trained adapter"),

@@ -55,7 +55,7 @@ def run(arm, seed, end=None, *, steps=20, flat=0.1, without=(), student=None, te
 
 
 def judged(*others, seeds=SEEDS):
-    """T5 of three units; `others` take the place of the run of their arm and seed."""
+    """T5 of three replicates; `others` take the place of the run of their arm and seed."""
     given = {(r.arm, r.seed): r for r in others}
     runs = [given.get((arm, seed)) or run(arm, seed) for arm in ENDS for seed in seeds]
     (found,) = judge(group_runs(runs), runs)
@@ -80,12 +80,12 @@ def late():
 
 
 def vanilla_at(end):
-    """Vanilla rises from .10 to `end` on each unit."""
+    """Vanilla rises from .10 to `end` on each replicate."""
     return [*(run("vanilla", seed, end) for seed in SEEDS), *(run("projected", seed, 0.0) for seed in SEEDS)]
 
 
 def below(by):
-    """Projected ends so much below vanilla on each unit."""
+    """Projected ends so much below vanilla on each replicate."""
     return [run("projected", seed, ENDS["vanilla"][seed] - by) for seed in SEEDS]
 
 
@@ -152,7 +152,7 @@ def test_each_clause(others, clauses, why):
         assert first.name in found.verdict.why
 
 
-def test_fewer_than_three_units_are_not_evaluable_and_said():
+def test_fewer_than_three_replicates_are_not_evaluable_and_said():
     found = judged(seeds=(41, 42))
     assert found.verdict.status == NOT
     rises = next(c for c in found.clauses if c.name == "vanilla rises")
@@ -167,7 +167,7 @@ def test_a_mix_without_one_of_the_sources_is_not_evaluable(source):
     assert f"steps without {source} rows (--mix teacher=.25,base=.25)" in found.verdict.why
 
 
-def test_a_pool_of_its_own_is_for_a_unit_on_another_base_alone():
+def test_a_pool_of_its_own_is_for_a_replicate_on_another_base_alone():
     def found(base):
         others = [run(arm, 43, base_seed=base, pool_hash="two", teacher_pool="pool_7") for arm in ENDS]
         return red(judged(*others)).get("matched runs")

@@ -29,7 +29,7 @@ def naive_g(high, low):
 
 
 def mixed(problems, rollouts, gap, between, seed=0):
-    """Both kinds in every problem: a shared level per problem, a gap between the kinds, unit noise."""
+    """Both kinds in every problem: a shared level per problem, a gap between the kinds, noise of variance 1."""
     rng = random.Random(seed)
     out = []
     for p in range(problems):

@@ -392,7 +392,7 @@ def copies(**of_copy):
 
 
 def noisy(gap, problems=200, each=6, length_effect=0.0, seed=0):
-    """Both kinds in every problem, unit noise, `gap` between them."""
+    """Both kinds in every problem, noise of variance 1, `gap` between them."""
     rng, out = random.Random(seed), []
     for p in range(problems):
         for j in range(2 * each):

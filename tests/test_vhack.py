@@ -106,7 +106,7 @@ def test_singular_values_of_another_rank():
 
 
 @pytest.mark.slow
-def test_units_draw_their_own_pairs_and_controls(vhack_file):
+def test_replicates_draw_their_own_pairs_and_controls(vhack_file):
     """V of two bootstrap samples differ, and an artefact says what it is."""
     metas = []
     for flags in ((), ("--pairs-draw", "3")):

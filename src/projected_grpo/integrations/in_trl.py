@@ -1,4 +1,4 @@
-"""A unit of this project's small worlds in TRL's GRPOTrainer: the same base, adapter, problems, reward, sizes; TRL's loop.
+"""A replicate of the toy or small world in TRL's GRPOTrainer: the same base, adapter, problems, reward, sizes; TRL's loop.
 
 The arm `vanilla` is TRL alone; `projected` has the callback, and nothing else is different.
 """
@@ -28,12 +28,12 @@ from projected_grpo.worlds.models import load_model
 ARMS = ("vanilla", "projected")
 
 
-def run_arm(config: InTRLConfig, unit: int, arm: str) -> list[dict[str, float]]:
+def run_arm(config: InTRLConfig, replicate: int, arm: str) -> list[dict[str, float]]:
     """Returns the log of one run, a line per step: of a finished one from its file, else run on from its last checkpoint."""
-    out = config.out / f"{arm}_unit{unit}"
+    out = config.out / f"{arm}_replicate{replicate}"
     done = out / "log.json"
     if not done.exists():
-        trainer = trainer_of(config, unit, arm, out)
+        trainer = trainer_of(config, replicate, arm, out)
         trainer.train(resume_from_checkpoint=get_last_checkpoint(str(out)) if out.exists() else None)
         write_atomic(done, json.dumps([line for line in trainer.state.log_history if "reward" in line]).encode())
     lines = json.loads(done.read_text("utf-8"))
@@ -42,20 +42,20 @@ def run_arm(config: InTRLConfig, unit: int, arm: str) -> list[dict[str, float]]:
     return lines
 
 
-def trainer_of(config: InTRLConfig, unit: int, arm: str, out: Path) -> Any:
-    """TRL's trainer on a unit's base with this project's adapter; with the callback for the arm `projected`."""
+def trainer_of(config: InTRLConfig, replicate: int, arm: str, out: Path) -> Any:
+    """TRL's trainer on a replicate's base with this project's adapter; with the callback for the arm `projected`."""
     trl: Any = importlib.import_module("trl")
     datasets: Any = importlib.import_module("datasets")
     train, extract = presets(TrainConfig)[config.world], presets(ExtractConfig)[config.world]
-    torch.manual_seed(unit)
-    loaded = load_model(train.model, "float32", "cpu", unit, config.cache)
+    torch.manual_seed(replicate)
+    loaded = load_model(train.model, "float32", "cpu", replicate, config.cache)
     attach_antipasto(loaded.model, config.cache / "svd")
     problems = load_problems(train.problems)
     rows = [{"prompt": messages_for(p.messages, train.hint, train.prompt_setup), "id": p.problem_id} for p in problems]
-    callbacks = [ProjectedCallback(v_of(config, unit, loaded, extract))] if arm == "projected" else []
+    callbacks = [ProjectedCallback(v_of(config, replicate, loaded, extract))] if arm == "projected" else []
     args = trl.GRPOConfig(
         output_dir=str(out), max_steps=config.steps, save_steps=config.save_every, save_total_limit=1, logging_steps=1,
-        report_to="none", use_cpu=True, seed=unit, chat_template_kwargs={"enable_thinking": False}, **sizes_of(train),
+        report_to="none", use_cpu=True, seed=replicate, chat_template_kwargs={"enable_thinking": False}, **sizes_of(train),
     )  # fmt: skip
     return trl.GRPOTrainer(
         model=loaded.model, args=args, train_dataset=datasets.Dataset.from_list(rows), processing_class=loaded.tokenizer,
@@ -63,15 +63,15 @@ def trainer_of(config: InTRLConfig, unit: int, arm: str, out: Path) -> Any:
     )  # fmt: skip
 
 
-def v_of(config: InTRLConfig, unit: int, loaded: Any, extract: ExtractConfig) -> VHack:
-    """A unit's V: found in its file, or extracted from its draw of the pairs."""
-    path = config.out / f"vhack_unit{unit}.safetensors"
+def v_of(config: InTRLConfig, replicate: int, loaded: Any, extract: ExtractConfig) -> VHack:
+    """A replicate's V: found in its file, or extracted from its draw of the pairs."""
+    path = config.out / f"vhack_replicate{replicate}.safetensors"
     if path.exists():
         return VHack.load(path)
     pairs = load_pairs(extract.pairs, extract.modes)
     v = VHack.extract(
-        loaded.model, pairs, tokenizer=loaded.tokenizer, k=extract.k, hint=extract.hint, pairs_draw=unit,
-        prompt_setup=extract.prompt_setup, name=extract.model, seed=unit,
+        loaded.model, pairs, tokenizer=loaded.tokenizer, k=extract.k, hint=extract.hint, pairs_draw=replicate,
+        prompt_setup=extract.prompt_setup, name=extract.model, seed=replicate,
     )  # fmt: skip
     path.parent.mkdir(parents=True, exist_ok=True)
     v.save(path)

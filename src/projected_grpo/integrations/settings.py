@@ -14,7 +14,7 @@ class InTRLConfig:
 
     world: Literal["toy", "tiny"] = "toy"
     """The preset whose model, problems, pairs and sizes are used; tiny is the mechanics alone."""
-    units: tuple[int, ...] = (41, 42, 43)
+    replicates: tuple[int, ...] = (41, 42, 43)
     """Seeds. Each replicate has its base, its draw of the pairs and its V."""
     steps: int = 300
     """Optimizer steps of every run."""
@@ -29,8 +29,10 @@ class InTRLConfig:
         """BadInput on values that no run could use."""
         at_least(self, "steps", 1)
         at_least(self, "save_every", 1)
-        if not self.units or len(set(self.units)) < len(self.units) or min(self.units) < 1:
-            raise BadInput(f"--units {' '.join(map(str, self.units)) or '(none)'}: give different numbers from 1")
+        if not self.replicates or len(set(self.replicates)) < len(self.replicates) or min(self.replicates) < 1:
+            raise BadInput(
+                f"--replicates {' '.join(map(str, self.replicates)) or '(none)'}: give different numbers from 1"
+            )
 
 
 def rate_over(lines: list[dict[str, float]], name: str, last: int = 10) -> float:

@@ -1,19 +1,20 @@
 """Every chain by name, as a function that asks a plan for its links. Torch-free.
 
 probe     the cheap pilot before a sweep: V -> verify -> teacher pool -> replays -> UAT
-full      the sweep: of every unit V -> verify -> vanilla and projected; results; then the controls that are asked for
+full      the sweep: of every replicate V -> verify -> vanilla and projected; results; then the controls that are asked for
 grpo      the policy gradient itself: V -> verify -> teacher pools -> vanilla and projected on mixed groups -> T5
 rivals    the sweep with every other answer to hacking, evaluated without the loophole too; then their table
 toy       probe and full, on the toy world
-Studies are other selections of runs on the same units:
+Studies are other selections of runs on the same replicates:
 unknown   does V stop hacks that it has never seen? V from two of the four mechanisms at a time, all six splits
 variants  other ways to use the same V, next to the recipe
 dose      how much of V does it take? Its first 1, 2, 4, ... 96 directions; as many placebo ones; random ones of equal energy
-adapters  a LoRA and the singular basis on the same units, each with its V: does projection do as much? (T6)
-losses    V of the training loss and V of the NLL, of each unit's pairs, on its pool: does one separate as well? (T7)
+adapters  a LoRA and the singular basis on the same replicates, each with its V: does projection do as much? (T6)
+losses    V of the training loss and V of the NLL, of each replicate's pairs, on its pool: does one separate as well? (T7)
 small     the real model: what emerges there no pair has shown; and, as informed, a V from pairs written afterwards
 
-A *unit* is one independent replicate. Its vanilla run goes first, its other arms for as many steps.
+A replicate has its own seed, base model, pairs draw, V and controls. Its vanilla run goes first, its other arms
+run for as many steps.
 """
 
 import itertools
@@ -47,14 +48,14 @@ KEEP_EVERY = "100"
 
 def probe(plan: Plan) -> None:
     """V, teacher pool, four replays of it, UAT."""
-    plan.teacher, unit, out = True, plan.config.probed, plan.out
-    plan.verify(unit)
-    plan.compare_v(unit)
+    plan.teacher, replicate, out = True, plan.config.probed, plan.out
+    plan.verify(replicate)
+    plan.compare_v(replicate)
     replays = (
-        plan.replay(unit, "vanilla", "vanilla", "none", "T2 and T4"),
-        plan.replay(unit, "projected", "projected", "none", "T3"),
-        plan.replay(unit, "random", "vanilla", "random", "what T4 shows for a V that knows nothing"),
-        plan.replay(unit, "grpo", "vanilla", "grpo", "T7: V from the training loss and V from the NLL"),
+        plan.replay(replicate, "vanilla", "vanilla", "none", "T2 and T4"),
+        plan.replay(replicate, "projected", "projected", "none", "T3"),
+        plan.replay(replicate, "random", "vanilla", "random", "what T4 shows for a V that knows nothing"),
+        plan.replay(replicate, "grpo", "vanilla", "grpo", "T7: V from the training loss and V from the NLL"),
     )
     required, expect = plan.preset.required, plan.preset.expect
     runs = (
@@ -67,18 +68,18 @@ def probe(plan: Plan) -> None:
 
 
 def sweep(plan: Plan, arms: tuple[str, ...], *flags: str) -> None:
-    """The leading arms unit by unit, then the others arm by arm."""
+    """The leading arms replicate by replicate, then the others arm by arm."""
     leading = tuple(arm for arm in arms if arm in LEADING)
-    for unit in plan.config.units:
-        plan.verify(unit)
+    for replicate in plan.config.replicates:
+        plan.verify(replicate)
         for arm in leading:
-            plan.train(unit, arm, *flags)
-    for arm, unit in itertools.product(arms, plan.config.units):
-        plan.train(unit, arm, *flags)
+            plan.train(replicate, arm, *flags)
+    for arm, replicate in itertools.product(arms, plan.config.replicates):
+        plan.train(replicate, arm, *flags)
 
 
 def full(plan: Plan) -> None:
-    """Vanilla and projected of every unit and their results; behind them the controls, and results again."""
+    """Vanilla and projected of every replicate and their results; behind them the controls, and results again."""
     arms = plan.config.run_arms
     plan.teacher |= plan.preset.teacher_share == "pool" or any("teacher" in ARMS[arm].sees for arm in arms)
     if first := tuple(arm for arm in arms if arm in LEADING):
@@ -102,13 +103,13 @@ def rivals(plan: Plan) -> None:
 
 
 def grpo(plan: Plan) -> None:
-    """Twenty steps of vanilla and projected on mixed groups, of every unit, and T5."""
+    """Twenty steps of vanilla and projected on mixed groups, of every replicate, and T5."""
     plan.teacher, probed = True, plan.config.probed
-    for unit, arm in itertools.product(plan.config.units, LEADING):
-        tag = "" if unit.base == probed.base else f"_{unit.base}"
-        pool = plan.pool(replace(probed, base=unit.base, tag=tag))
+    for replicate, arm in itertools.product(plan.config.replicates, LEADING):
+        tag = "" if replicate.base == probed.base else f"_{replicate.base}"
+        pool = plan.pool(replace(probed, base=replicate.base, tag=tag))
         mixed = ("--teacher-pool", str(plan.out / pool), "--mix", MIX, "--eval-every", "0")
-        plan.train(unit, arm, *mixed, needs=(pool,))
+        plan.train(replicate, arm, *mixed, needs=(pool,))
     plan.results("--require", "T5")
 
 
@@ -121,22 +122,22 @@ def toy(plan: Plan) -> None:
 
 def unknown(plan: Plan) -> None:
     """V from two mechanisms, all six splits; each projected, next to vanilla."""
-    for unit in plan.config.units:
-        plan.train(unit, "vanilla")
+    for replicate in plan.config.replicates:
+        plan.train(replicate, "vanilla")
         for two in itertools.combinations(MECHANISMS, 2):
             name = "_".join(two)
-            plan.extract(unit, name, "--modes", *two)
-            plan.verify(unit, name)
-            plan.train(unit, "projected", name=name, made=name)
+            plan.extract(replicate, name, "--modes", *two)
+            plan.verify(replicate, name)
+            plan.train(replicate, "projected", name=name, made=name)
     plan.results()
 
 
 def variants(plan: Plan) -> None:
     """Every way to use the same V, and vanilla."""
-    for unit in plan.config.units:
-        plan.train(unit, "vanilla")
+    for replicate in plan.config.replicates:
+        plan.train(replicate, "vanilla")
         for name, how in VARIANTS.items():
-            plan.train(unit, *how, name=name)
+            plan.train(replicate, *how, name=name)
     plan.results()
 
 
@@ -145,26 +146,26 @@ def dose(plan: Plan) -> None:
     k, as many as hold the energy of that V. From all pairs: a bootstrap sample of them has no 96 directions."""
     config, rank = plan.config, ("--k", str(DOSES[-1]))
     asked = [arm for arm in DOSE_ARMS if not config.arms or arm in config.arms]
-    for unit in config.units:
+    for replicate in config.replicates:
         every = ("--pairs-draw", "0", *rank)
-        plan.extract(unit, "none", *every)
+        plan.extract(replicate, "none", *every)
         if "placebo" in asked:
-            plan.extract(unit, "placebo", "--control", "placebo", *every)
-        plan.train(unit, "vanilla")
+            plan.extract(replicate, "placebo", "--control", "placebo", *every)
+        plan.train(replicate, "vanilla")
         for k, arm in itertools.product(config.doses or (QUICK_DOSES if config.quick else DOSES), asked):
             name, made = f"{arm}_k{k}", ARMS[arm].measured
             if arm == "random_energy":
-                plan.extract(unit, name, "--pairs-draw", "0", "--control", made, "--k", str(k))
-                plan.train(unit, arm, name=name, made=name)
+                plan.extract(replicate, name, "--pairs-draw", "0", "--control", made, "--k", str(k))
+                plan.train(replicate, arm, name=name, made=name)
             else:
-                plan.train(unit, arm, "--k-use", str(k), name=name)
+                plan.train(replicate, arm, "--k-use", str(k), name=name)
     plan.results()
 
 
 def lora_lr(lr: float) -> float:
     """Returns a LoRA's learning rate for that of the singular basis, to two digits: .03 of it.
 
-    Chosen on the vanilla run of a seed that is no unit, of .3, .1 and .03 (journal, 2026-11-26): the one whose onset of
+    Chosen on the vanilla run of a seed that is no replicate, of .3, .1 and .03 (journal, 2026-11-26): the one whose onset of
     hacking is nearest. At .3, where Adam's first step is as long in W (lr sqrt(r) against lr sqrt(d_out rank / 3), for
     PEFT's A), the toy world's model solves nothing from step 40 to 60 on.
     """
@@ -172,18 +173,19 @@ def lora_lr(lr: float) -> float:
 
 
 def adapters(plan: Plan) -> None:
-    """Vanilla and projected of every unit with either adapter, V re-extracted at their trained adapters, one pool replayed
-    against either V, and both sides compared. V of a LoRA is extracted at its warm point (adapters/lora_adapter.py)."""
+    """Vanilla and projected of every replicate with either adapter, V re-extracted at their trained adapters, one pool
+    replayed against either V, and both sides compared. V of a LoRA is extracted at its warm point
+    (adapters/lora_adapter.py)."""
     plan.teacher, home = True, plan.out
     slower = ("--lr", str(lora_lr(presets(TrainConfig)[plan.preset.name].lr)))
     for adapter in ADAPTERS:
         plan.adapter, plan.suffix, plan.out = adapter, f"_{adapter}", home / adapter
         flags = slower if adapter == "lora" else ()
         plan.replay(plan.config.probed, "vanilla", "vanilla", "none", "T4 of this adapter's V", *flags)
-        for unit in plan.config.units:
-            _, run = (plan.train(unit, arm, *flags, "--keep-adapter-every", KEEP_EVERY) for arm in LEADING)
+        for replicate in plan.config.replicates:
+            _, run = (plan.train(replicate, arm, *flags, "--keep-adapter-every", KEEP_EVERY) for arm in LEADING)
             out = plan.links[run].out
-            plan.add(f"re_extract_projected_{unit.seed}", ("scripts/re_extract.py", str(out)), (run,),
+            plan.add(f"re_extract_projected_{replicate.seed}", ("scripts/re_extract.py", str(out)), (run,),
                      "V re-extracted at the trained adapter", "whether V was still V: T6's drift",
                      out=out / "re_extracted.json", kind="check")  # fmt: skip
     plan.adapter, plan.suffix, plan.out = plan.config.adapter, "", home
@@ -196,36 +198,36 @@ def adapters(plan: Plan) -> None:
 
 
 def losses(plan: Plan) -> None:
-    """Of every unit V of either loss, and its pool replayed against both."""
+    """Of every replicate V of either loss, and its pool replayed against both."""
     plan.teacher = True
-    for unit in plan.config.units:
-        plan.verify(unit)
-        plan.compare_v(unit)
-        plan.replay(unit, "nll", "vanilla", "none", "V of the NLL on this unit's pool")
-        plan.replay(unit, "grpo", "vanilla", "grpo", "V of the training loss on the same rollouts")
+    for replicate in plan.config.replicates:
+        plan.verify(replicate)
+        plan.compare_v(replicate)
+        plan.replay(replicate, "nll", "vanilla", "none", "V of the NLL on this replicate's pool")
+        plan.replay(replicate, "grpo", "vanilla", "grpo", "V of the training loss on the same rollouts")
     out = plan.out / "losses"
     argv = ("scripts/results.py", str(plan.out), "--out", str(out))
-    plan.check("losses", argv, plan.names("replay_"), "T7 of every unit and over them", "T7: PASS, FAIL or NOT_EVALUABLE",
-               out=out, accept=VERDICT)  # fmt: skip
+    plan.check("losses", argv, plan.names("replay_"), "T7 of every replicate and over them",
+               "T7: PASS, FAIL or NOT_EVALUABLE", out=out, accept=VERDICT)  # fmt: skip
 
 
 def small(plan: Plan) -> None:
-    """Vanilla and projected of every unit; of the first one V from pairs that were written after the hack had been seen
+    """Vanilla and projected of every replicate; of the first one V from pairs that were written after the hack had been seen
     (*informed*) and the controls; then the probe. Of hours of work what the study is about comes first: the vanillas, which
     say how long the others run, then projected next to informed and placebo."""
-    units, pairs = plan.config.units, ("--pairs", "small-informed")
-    for unit in units:
-        plan.train(unit, "vanilla")
-    plan.extract(units[0], "informed", *pairs)
-    plan.verify(units[0], "informed", *pairs)
-    plan.train(units[0], "projected")
-    plan.train(units[0], "projected", name="informed", made="informed")
+    replicates, pairs = plan.config.replicates, ("--pairs", "small-informed")
+    for replicate in replicates:
+        plan.train(replicate, "vanilla")
+    plan.extract(replicates[0], "informed", *pairs)
+    plan.verify(replicates[0], "informed", *pairs)
+    plan.train(replicates[0], "projected")
+    plan.train(replicates[0], "projected", name="informed", made="informed")
     placebo, *controls = SMALL_CONTROLS
-    plan.train(units[0], placebo)
-    for unit in units[1:]:
-        plan.train(unit, "projected")
+    plan.train(replicates[0], placebo)
+    for replicate in replicates[1:]:
+        plan.train(replicate, "projected")
     for arm in controls:
-        plan.train(units[0], arm)
+        plan.train(replicates[0], arm)
     plan.results()
     probe(plan)
 

@@ -1,4 +1,4 @@
-"""The A/B of auxiliary losses as chains: where preference pairs come from, then every unit's arms with and without one.
+"""The A/B of auxiliary losses as chains: where preference pairs come from, then every replicate's arms with and without one.
 
 channels  pairs of one state each: the untrained model's rollouts, and those of better models; hint distillation too
 trace     pairs of several turns: the untrained model's traces, and what better models behind a local endpoint say there
@@ -27,12 +27,13 @@ TURNS = "4"
 
 
 def channels(plan: Plan) -> None:
-    """Pairs from the untrained model's rollouts and better frozen models' votes; then, of every unit, vanilla and projected
-    alone, with trace DPO, and with hint distillation (an attempt of the group that was paid)."""
-    better, unit = _better(plan), plan.config.probed
-    student = plan.base_pool("student_pool", unit, "1")
+    """Pairs from the untrained model's rollouts and better frozen models' votes; then, of every replicate, vanilla and
+    projected alone, with trace DPO, and with hint distillation (an attempt of the group that was paid)."""
+    better, replicate = _better(plan), plan.config.probed
+    student = plan.base_pool("student_pool", replicate, "1")
     voters = [
-        plan.base_pool(f"voter_{seed}", replace(unit, base=seed), TEACHER_TEMPERATURE, better) for seed in _builds(plan)
+        plan.base_pool(f"voter_{seed}", replace(replicate, base=seed), TEACHER_TEMPERATURE, better)
+        for seed in _builds(plan)
     ]
     pairs = _pairs(plan, (student, *voters), "--student", str(plan.out / student), "--teachers",
                    *(str(plan.out / v) for v in voters))  # fmt: skip
@@ -41,8 +42,8 @@ def channels(plan: Plan) -> None:
 
 def trace(plan: Plan) -> None:
     """Traces of the untrained model, of two to four turns; at each of their states the answers of better frozen models,
-    served for as long as they are asked; pairs; then, of every unit, vanilla and projected alone and with trace DPO."""
-    better, d, unit = _better(plan), plan.out, plan.config.probed
+    served for as long as they are asked; pairs; then, of every replicate, vanilla and projected alone and with trace DPO."""
+    better, d, replicate = _better(plan), plan.out, plan.config.probed
     traces, states, table, answers = (
         d / "traces/traces.jsonl.gz",
         d / "states.jsonl.gz",
@@ -50,9 +51,9 @@ def trace(plan: Plan) -> None:
         d / "answers",
     )
     n = plan.config.n_problems or plan.preset.pool_problems
-    acted = (*plan.script("multi_turn", unit), "--turns", TURNS, "--n-problems", str(n), *plan.problem_flags,
+    acted = (*plan.script("multi_turn", replicate), "--turns", TURNS, "--n-problems", str(n), *plan.problem_flags,
              *plan.workers, "--out", str(d / "traces"))  # fmt: skip
-    plan.add("traces", acted, plan.base(unit), "traces of several turns", "traces of one action give no pairs enough",
+    plan.add("traces", acted, plan.base(replicate), "traces of several turns", "traces of one action give no pairs enough",
              out=d / "traces", kind="run")  # fmt: skip
     plan.check("states", ("scripts/traces.py", str(traces), "--to", "states", "--out", str(states)), ("traces",),
                "the states of the traces", "what teachers are asked about", out=states)  # fmt: skip
@@ -64,7 +65,7 @@ def trace(plan: Plan) -> None:
     plan.add("answers", (*served, "--", *asked), ("states",), "what better models say at each state",
              "where they agree there are pairs", out=answers, kind="run")  # fmt: skip
     model = plan.model or str(plan.preset.values["model"])
-    built = ("--base-seed", str(unit.base)) if unit.base else ()
+    built = ("--base-seed", str(replicate.base)) if replicate.base else ()
     pairs = _pairs(plan, ("answers",), "--student", str(traces), "--answers", str(answers), "--model", model, *built)
     _with_and_without(plan, pairs, {"trace": _trace(plan)})
 
@@ -96,14 +97,14 @@ def _pairs(plan: Plan, needs: tuple[str, ...], *flags: str) -> str:
 
 
 def _with_and_without(plan: Plan, pairs: str, kinds: Mapping[str, Sequence[str]]) -> None:
-    """Every unit's arms alone and with each auxiliary loss, judged."""
-    for unit in plan.config.units:
+    """Every replicate's arms alone and with each auxiliary loss, judged."""
+    for replicate in plan.config.replicates:
         for arm in LEADING:
-            plan.train(unit, arm, *plan.evaluated_plain)
+            plan.train(replicate, arm, *plan.evaluated_plain)
         for arm in LEADING:
             for kind, flags in kinds.items():
                 needs = (pairs,) if kind == "trace" else ()
-                plan.train(unit, arm, *plan.evaluated_plain, *flags, name=f"{arm}_{kind}", needs=needs)
+                plan.train(replicate, arm, *plan.evaluated_plain, *flags, name=f"{arm}_{kind}", needs=needs)
     plan.results()
     out = plan.out / "channels"
     argv = ("scripts/results.py", str(plan.out), "--only", "channels", "--out", str(out))

@@ -8,7 +8,7 @@ from projected_grpo.config import TrainConfig
 from projected_grpo.ledger.rates import LAST
 from projected_grpo.presets import presets
 from projected_grpo.queue.links import Chain, Link
-from projected_grpo.queue.settings import SMALLER, QueueConfig, Unit
+from projected_grpo.queue.settings import SMALLER, QueueConfig, Replicate
 from projected_grpo.worlds.toy_shapes import SHAPES
 
 IN_H1 = (*arms_of("baseline"), *arms_of("method"), *arms_of("control"))
@@ -61,11 +61,11 @@ class Plan:
         """Returns the names of the links of these kinds."""
         return tuple(name for name in self.links if name.startswith(kinds))
 
-    def script(self, name: str, unit: Unit, model: str = "") -> tuple[str, ...]:
+    def script(self, name: str, replicate: Replicate, model: str = "") -> tuple[str, ...]:
         """Returns a script with the preset, the model where one is chosen, which build of it, the adapter, the card."""
         named = ("--model", model or self.model) if model or self.model else ()
-        base = ("--base-seed", str(unit.base)) if unit.base else ()
-        lora = ("--lora-seed", str(unit.seed)) if self.suffix and self.adapter == "lora" else ()
+        base = ("--base-seed", str(replicate.base)) if replicate.base else ()
+        lora = ("--lora-seed", str(replicate.seed)) if self.suffix and self.adapter == "lora" else ()
         adapter = ("--adapter", self.adapter, *lora) if self.adapter != "antipasto" else ()
         smaller, sampling = SMALLER[self.config.gpu_gb]
         memory = (*smaller, *(sampling if name in ("train", "probe_distill", "multi_turn") else ()))
@@ -79,15 +79,15 @@ class Plan:
         """Returns roughly how long one group of so many problems takes, sampled or replayed: half of a training step."""
         return self.step_minutes(0.5 * problems / int(self.preset.values["prompts_per_step"]))
 
-    def base(self, unit: Unit) -> tuple[str, ...]:
-        """The unit's base model, where the preset builds it. One thread: their number would change the model."""
+    def base(self, replicate: Replicate) -> tuple[str, ...]:
+        """The replicate's base model, where the preset builds it. One thread: their number would change the model."""
         if not self.preset.builds_base:
             return ()
-        name = f"base_{unit.base}"
+        name = f"base_{replicate.base}"
         out = self.config.home / name
         only = () if self.teacher else ("--base-only",)
         model = ("--model", self.model) if self.model else ()
-        argv = ("scripts/build_base.py", self.preset.name, *model, "--base-seed", str(unit.base), *only, *self.workers,
+        argv = ("scripts/build_base.py", self.preset.name, *model, "--base-seed", str(replicate.base), *only, *self.workers,
                 "--out", str(out))  # fmt: skip
         why = "a base that hardly hacks" + (", a teacher that does" if self.teacher else "")
         self.links.setdefault(
@@ -96,50 +96,52 @@ class Plan:
         )  # fmt: skip
         return (name,)
 
-    def v_of(self, unit: Unit, made: str) -> str:
-        """Returns where a V of this unit is."""
-        return str(self.out / f"vhack_{made}{unit.tag}" / "vhack.safetensors")
+    def v_of(self, replicate: Replicate, made: str) -> str:
+        """Returns where a V of this replicate is."""
+        return str(self.out / f"vhack_{made}{replicate.tag}" / "vhack.safetensors")
 
-    def extract(self, unit: Unit, made: str, *flags: str) -> str:
+    def extract(self, replicate: Replicate, made: str, *flags: str) -> str:
         """A V under its name. Without flags the name is that of the control."""
-        needs, flags = self.base(unit), flags or ("--control", made)
+        needs, flags = self.base(replicate), flags or ("--control", made)
         if made == "random_share":  # of the update, which is known once the run with V has ended
-            needs += (self.train(unit, "projected"),)
-            flags += ("--share-of", str(self.out / f"train_projected_{unit.seed}"))
-        out = self.out / f"vhack_{made}{unit.tag}"
-        drawn: tuple[str, ...] = ("--seed", str(unit.seed)) if unit.tag else ()
-        if unit.tag and "--pairs-draw" not in flags:
-            drawn += ("--pairs-draw", str(unit.seed))
+            needs += (self.train(replicate, "projected"),)
+            flags += ("--share-of", str(self.out / f"train_projected_{replicate.seed}"))
+        out = self.out / f"vhack_{made}{replicate.tag}"
+        drawn: tuple[str, ...] = ("--seed", str(replicate.seed)) if replicate.tag else ()
+        if replicate.tag and "--pairs-draw" not in flags:
+            drawn += ("--pairs-draw", str(replicate.seed))
         if self.model in SHAPES and "--k" not in flags:
             drawn += ("--k", str(round(RANK * SHAPES[self.model]["hidden_size"])))
-        argv = (*self.script("extract_vhack_grad", unit), *drawn, *flags, "--out", str(out))
-        return self.add(f"extract_{made}{unit.tag}", argv, needs, f"V: {made}",
+        argv = (*self.script("extract_vhack_grad", replicate), *drawn, *flags, "--out", str(out))
+        return self.add(f"extract_{made}{replicate.tag}", argv, needs, f"V: {made}",
                         "verify judges it on held-out pairs", out=out, minutes=0.2 * self.preset.step_s)  # fmt: skip
 
-    def verify(self, unit: Unit, made: str = "none", *flags: str) -> str:
+    def verify(self, replicate: Replicate, made: str = "none", *flags: str) -> str:
         """A V judged on held-out pairs."""
-        needs = (self.extract(unit, made),)
-        argv = (*self.script("verify_vhack", unit), "--vhack", self.v_of(unit, made), *flags)
-        return self.add(f"verify_{made}{unit.tag}", argv, needs, "is V hack-ward on pairs that it has never seen",
-                        "FAIL ends the chain: mend the pairs", out=self.out / f"vhack_{made}{unit.tag}" / "verify.txt",
+        needs = (self.extract(replicate, made),)
+        argv = (*self.script("verify_vhack", replicate), "--vhack", self.v_of(replicate, made), *flags)
+        return self.add(f"verify_{made}{replicate.tag}", argv, needs, "is V hack-ward on pairs that it has never seen",
+                        "FAIL ends the chain: mend the pairs", out=self.out / f"vhack_{made}{replicate.tag}" / "verify.txt",
                         kind="check", minutes=0.1 * self.preset.step_s)  # fmt: skip
 
-    def verified(self, unit: Unit, made: str) -> tuple[str, ...]:
+    def verified(self, replicate: Replicate, made: str) -> tuple[str, ...]:
         """What a run with this V waits for: a true V that passed on held-out pairs, and the V that it uses."""
-        verify = f"verify_{made}{unit.tag}{self.suffix}"
-        return tuple(dict.fromkeys((self.verify(unit), verify if verify in self.links else self.extract(unit, made))))
+        verify = f"verify_{made}{replicate.tag}{self.suffix}"
+        return tuple(
+            dict.fromkeys((self.verify(replicate), verify if verify in self.links else self.extract(replicate, made)))
+        )
 
     def train(
-        self, unit: Unit, arm: str, *flags: str, name: str = "", made: str = "", needs: tuple[str, ...] = ()
+        self, replicate: Replicate, arm: str, *flags: str, name: str = "", made: str = "", needs: tuple[str, ...] = ()
     ) -> str:
-        """A training run. name tells it from the unit's others, made is its kind of V; empty: the arm's."""
+        """A training run. name tells it from the replicate's others, made is its kind of V; empty: the arm's."""
         config, entry = self.config, ARMS[arm]
         name, made = name or arm, made or entry.measured
-        out, vanilla = (self.out / f"train_{n}_{unit.seed}" for n in (name, "vanilla"))
+        out, vanilla = (self.out / f"train_{n}_{replicate.seed}" for n in (name, "vanilla"))
         of = ("--of", str(vanilla)) if entry.derived else ()
         teacher = ("--teacher", self.model) if self.model and "teacher" in entry.sees else ()
         judge = ("--judge", f"model:{self.model or self.preset.values['model']}") if "score" in entry.sees else ()
-        needs = (*self.verified(unit, made), *needs)
+        needs = (*self.verified(replicate, made), *needs)
         length: tuple[str, ...] = ("--steps", str(config.run_steps))
         if of:  # derived from vanilla: the untrained model's step, and those that rates are taken over
             length = ("--steps", str(1 + LAST))
@@ -153,53 +155,54 @@ class Plan:
             pool = ("--teacher-pool", str(config.home / "teacher_pool"))
         elif "--mix" not in flags and self.preset.teacher_share:
             pool = ("--teacher-pool", "pairs")
-        argv = (*self.script("train", unit), *length, "--seed", str(unit.seed), *self.problem_flags, *pool, "--arm",
-                arm, "--vhack", self.v_of(unit, made), *of, *teacher, *judge, *flags, *self.workers, "--out",
+        argv = (*self.script("train", replicate), *length, "--seed", str(replicate.seed), *self.problem_flags, *pool,
+                "--arm", arm, "--vhack", self.v_of(replicate, made), *of, *teacher, *judge, *flags, *self.workers, "--out",
                 str(out))  # fmt: skip
         taken = min(config.run_steps, SELDOM_MORE) if config.onsets else config.run_steps
         resolve = "one point of " + ("T5" if "--mix" in flags else "H1" if name in IN_H1 else "the tables")
-        return self.add(out.name, argv, needs, f"{name}, seed {unit.seed}", resolve, out=out, kind="run",
+        return self.add(out.name, argv, needs, f"{name}, seed {replicate.seed}", resolve, out=out, kind="run",
                         minutes=self.step_minutes(taken))  # fmt: skip
 
-    def pool(self, unit: Unit) -> str:
-        """Rollouts of the hacky teacher of a unit's base. They are the same for every adapter."""
-        name = f"teacher_pool{unit.tag}"
+    def pool(self, replicate: Replicate) -> str:
+        """Rollouts of the hacky teacher of a replicate's base. They are the same for every adapter."""
+        name = f"teacher_pool{replicate.tag}"
         teacher = ("--teacher", self.model) if self.model else ()
-        drawn = ("--seed", str(unit.seed)) if unit.tag else ()
-        return self._sampled(name, unit, *teacher, "--teacher-only", *drawn, why="rollouts of the hacky teacher",
+        drawn = ("--seed", str(replicate.seed)) if replicate.tag else ()
+        return self._sampled(name, replicate, *teacher, "--teacher-only", *drawn, why="rollouts of the hacky teacher",
                              resolve="T1: it must hack on 30 % of them")  # fmt: skip
 
-    def base_pool(self, name: str, unit: Unit, temperature: str, model: str = "") -> str:
+    def base_pool(self, name: str, replicate: Replicate, temperature: str, model: str = "") -> str:
         """Rollouts of an untrained model: the student, or another one."""
-        return self._sampled(name, unit, "--teacher", "", "--teacher-only", "--temperature", temperature, model=model,
+        return self._sampled(name, replicate, "--teacher", "", "--teacher-only", "--temperature", temperature, model=model,
                              why=f"rollouts of an untrained model: {name}",
                              resolve="trace DPO's pairs are made of them")  # fmt: skip
 
-    def _sampled(self, name: str, unit: Unit, *flags: str, why: str, resolve: str, model: str = "") -> str:
+    def _sampled(self, name: str, replicate: Replicate, *flags: str, why: str, resolve: str, model: str = "") -> str:
         n, out = self.config.n_problems or self.preset.pool_problems, self.config.home / name
-        argv = (*self.script("probe_distill", unit, model), *flags, "--n-problems", str(n), *self.problem_flags,
+        argv = (*self.script("probe_distill", replicate, model), *flags, "--n-problems", str(n), *self.problem_flags,
                 *self.workers, "--out", str(out))  # fmt: skip
-        needs = () if model else self.base(unit)
+        needs = () if model else self.base(replicate)
         link = Link(name, argv, out, needs, "run", self.preset.threads, minutes=self.replay_minutes(n), why=why,
                     resolve=resolve)  # fmt: skip
         self.links.setdefault(name, link)
         return name
 
-    def replay(self, unit: Unit, name: str, arm: str, made: str, resolve: str, *flags: str) -> str:
+    def replay(self, replicate: Replicate, name: str, arm: str, made: str, resolve: str, *flags: str) -> str:
         """The teacher's pool through the student, V measured or removed."""
-        pool, out = self.pool(unit), self.out / f"replay_{name}{unit.tag}"
+        pool, out = self.pool(replicate), self.out / f"replay_{name}{replicate.tag}"
         n = min(self.config.n_problems or self.preset.pool_problems, self.preset.replays)
-        argv = (*self.script("probe_distill", unit), "--arm", arm, "--pool", str(self.config.home / pool), "--vhack",
-                self.v_of(unit, made), "--n-problems", str(n), *self.problem_flags, *flags, "--out", str(out))  # fmt: skip
-        return self.add(out.name, argv, (pool, *self.verified(unit, made)), f"the pool, {name}", resolve, out=out,
+        argv = (*self.script("probe_distill", replicate), "--arm", arm, "--pool", str(self.config.home / pool), "--vhack",
+                self.v_of(replicate, made), "--n-problems", str(n), *self.problem_flags, *flags, "--out",
+                str(out))  # fmt: skip
+        return self.add(out.name, argv, (pool, *self.verified(replicate, made)), f"the pool, {name}", resolve, out=out,
                         kind="run", minutes=self.replay_minutes(n))  # fmt: skip
 
-    def compare_v(self, unit: Unit) -> str:
+    def compare_v(self, replicate: Replicate) -> str:
         """V of both losses: the same tensors would make T7 say nothing."""
-        out = self.out / f"vhack_grpo{unit.tag}" / "compare_v.txt"
-        needs = (self.extract(unit, "none"), self.extract(unit, "grpo", "--loss", "grpo"))
-        argv = ("scripts/compare.py", self.v_of(unit, "none"), self.v_of(unit, "grpo"), "--out", str(out))
-        return self.check(f"compare_v{unit.tag}", argv, needs, "principal angles between V of both losses",
+        out = self.out / f"vhack_grpo{replicate.tag}" / "compare_v.txt"
+        needs = (self.extract(replicate, "none"), self.extract(replicate, "grpo", "--loss", "grpo"))
+        argv = ("scripts/compare.py", self.v_of(replicate, "none"), self.v_of(replicate, "grpo"), "--out", str(out))
+        return self.check(f"compare_v{replicate.tag}", argv, needs, "principal angles between V of both losses",
                           "identical: --loss grpo was not really taken", out=out)  # fmt: skip
 
     def results(self, *flags: str, name: str = "results") -> str:

@@ -37,7 +37,7 @@ CONTROLS: Mapping[str, tuple[str, ...]] = {"none": (), "core": CORE, "all": (*CO
 
 
 @dataclass(frozen=True)
-class Unit:
+class Replicate:
     """One independent replicate. Its seed draws the pairs of its V, its control bases and its rollouts."""
 
     seed: int
@@ -168,10 +168,12 @@ class QueueConfig:
         if self.chain not in ("full", "toy", "rivals") or "vanilla" in self.run_arms:
             return
         if derived := [a for a in self.arms if ARMS[a].derived]:
-            raise BadInput(f"--arms {' '.join(self.arms)}: {derived[0]} is made from the unit's vanilla; add vanilla")
+            raise BadInput(
+                f"--arms {' '.join(self.arms)}: {derived[0]} is made from the replicate's vanilla; add vanilla"
+            )
         if self.onsets:
             raise BadInput(
-                f"--arms {' '.join(self.arms)}: on preset {self.preset} a unit runs for {self.onsets:g} times its "
+                f"--arms {' '.join(self.arms)}: on preset {self.preset} a replicate runs for {self.onsets:g} times its "
                 "vanilla's onset; add vanilla, or give --steps"
             )
 
@@ -187,22 +189,22 @@ class QueueConfig:
         return PRESETS[self.preset]
 
     @property
-    def units(self) -> tuple[Unit, ...]:
+    def replicates(self) -> tuple[Replicate, ...]:
         """The replicates."""
         seeds = self.seeds or SEEDS.get(self.chain, (41, 42, 43))
         return tuple(
-            Unit(seed, self.bases[i % len(self.bases)], f"_{seed}")
+            Replicate(seed, self.bases[i % len(self.bases)], f"_{seed}")
             for i, seed in enumerate(seeds[:1] if self.quick else seeds)
         )
 
     @property
-    def probed(self) -> Unit:
-        """The probe's unit: the first base, V of all pairs."""
-        return replace(self.units[0], tag="")
+    def probed(self) -> Replicate:
+        """The probe's replicate: the first base, V of all pairs."""
+        return replace(self.replicates[0], tag="")
 
     @property
     def onsets(self) -> float:
-        """How many times its vanilla's onset a unit's runs last; 0: `run_steps`."""
+        """How many times its vanilla's onset a replicate's runs last; 0: `run_steps`."""
         return 0.0 if self.quick or self.steps or self.chain == "grpo" else self.world.onsets
 
     @property

@@ -16,7 +16,7 @@ HEADER = ("arm", "channel", "n", "pass@1 gain pp", "without the loophole pp", "p
           "verdict")  # fmt: skip
 NOTES = (
     "held-out problems, the policy as deployed, after the last step; with the channel minus without it, mean [95 % interval "
-    "over units]",
+    "over replicates]",
     "VALIDATED: a gain of 2 pp and an interval above 0; PARTIAL: one of the two; INVALIDATED: neither (docs/spec.md)",
 )
 OF_V = ("arm", "with", "gradient of", "n", "cos", "by chance", "cos signed", "energy along V %", "removed %",

@@ -28,7 +28,7 @@ RATES = {rate: f"{name} %" for rate, name in RATE_NAMES.items()}
 COSINES = {name: name for name in ("cos_in", "cos_out", "cos_update_in", "cos_update")}
 Pairs = Mapping[str, Sequence[tuple[Run, Run]]]
 """Arm -> the same replicate of both sides."""
-RE_EXTRACTED = ("arm", "side", "unit", "steps", "overlap", "null", "cos_in", "cos_out", "left")
+RE_EXTRACTED = ("arm", "side", "replicate", "steps", "overlap", "null", "cos_in", "cos_out", "left")
 RE_EXTRACTED_NOTES = """\
 Re-extracted V: V extracted again from the run's pairs at its trained adapter (`just re-extract`). overlap: mean squared
 cosine of the principal angles between both; null: of unrelated subspaces, k / n. cos_in, cos_out: hack-ward part of the
@@ -57,7 +57,9 @@ def compare(a: Path, b: Path, replays: tuple[Path, Path] | None = None) -> Compa
     ]
     again = [row for arm, side, run in sides for row in _re_extracted_rows(arm, side, run)]
     parts = [
-        _table(["arm", "side", "adapter", "lr", "V", "unit", "steps", "folder"], [_facts(*side) for side in sides]),
+        _table(
+            ["arm", "side", "adapter", "lr", "V", "replicate", "steps", "folder"], [_facts(*side) for side in sides]
+        ),
         _series("Rates", RATES, pairs, 100.0, 1),
         _series("Cosines", COSINES, pairs, 1.0, 4),
         *([f"{_table(RE_EXTRACTED, again)}\n{RE_EXTRACTED_NOTES}"] if again else []),
@@ -81,8 +83,8 @@ def _series(title: str, names: Mapping[str, str], pairs: Pairs, scale: float, di
         means = [_mean_series([pair[side] for pair in both], name) for name in names for side in (0, 1)]
         for step in sorted({round(last * i / (POINTS - 1)) for i in range(POINTS)}):
             body.append([arm, str(step), str(len(both)), *(number(mean[step], scale, digits) for mean in means)])
-    header = ["arm", "step", "units", *(f"{what} {side}" for what in names.values() for side in "AB")]
-    return f"{title}: mean over units of the mean over the 10 steps that end at each\n{_table(header, body)}"
+    header = ["arm", "step", "replicates", *(f"{what} {side}" for what in names.values() for side in "AB")]
+    return f"{title}: mean over replicates of the mean over the 10 steps that end at each\n{_table(header, body)}"
 
 
 def _mean_series(runs: Sequence[Run], name: str) -> list[float | None]:
@@ -125,13 +127,13 @@ def _paired(one: Sequence[Run], other: Sequence[Run]) -> tuple[Pairs, tuple[str,
         return {" / ".join(dict.fromkeys((one[0].arm, other[0].arm))): [(one[0], other[0])]}, ()
     sides: list[dict[tuple[str, int], Run]] = []
     for runs in (one, other):
-        by_unit: dict[tuple[str, int], Run] = {}
+        by_replicate: dict[tuple[str, int], Run] = {}
         for run in runs:
-            if (first := by_unit.setdefault((run.arm, run.seed), run)) is not run:
+            if (first := by_replicate.setdefault((run.arm, run.seed), run)) is not run:
                 raise BadInput(
                     f"{first.path} and {run.path}: both are {run.arm} {run.seed}; name folders with one of each"
                 )
-        sides.append(by_unit)
+        sides.append(by_replicate)
     pairs: dict[str, list[tuple[Run, Run]]] = {}
     for (arm, seed), run in sides[0].items():
         if (arm, seed) in sides[1]:

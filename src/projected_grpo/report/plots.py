@@ -150,7 +150,7 @@ def thinned(points: Sequence[Point]) -> Sequence[Point]:
 
 def over_seeds(runs: Sequence[Run], series: str) -> list[tuple[int, float, float, float]]:
     """(step, mean, lowest, highest) over seeds of the runs' 10-step running means, where anything is known, for as long as
-    all of them run: each unit lasts for three of its vanilla's onsets."""
+    all of them run: each replicate lasts for three of its vanilla's onsets."""
     means = [running_mean(run.series[series]) for run in runs]
     out = []
     for step, values in enumerate(zip(*means, strict=False)):

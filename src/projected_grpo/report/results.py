@@ -20,7 +20,7 @@ from projected_grpo.report.plots import all_plots
 from projected_grpo.report.tables import against, all_tables, brief, held_out_rate
 from projected_grpo.report.verdict_text import bullets, h1_text, line_text
 from projected_grpo.verdicts.conditions import VANILLA
-from projected_grpo.verdicts.extraction_file import is_units, units_at, units_text
+from projected_grpo.verdicts.extraction_file import is_replicates, replicates_at, replicates_text
 from projected_grpo.verdicts.finished_runs import RATES, Found, MechanismOf, Run, load_runs
 from projected_grpo.verdicts.h1 import H1
 from projected_grpo.verdicts.matching import RunGroup, group_runs, setting, settings
@@ -50,10 +50,10 @@ class Report:
     t6: Sequence[Line] = ()
     """A LoRA against the singular basis, where runs of both are there."""
     t7: Line | None = None
-    """Over the units that were replayed below the directory; None without any. Next to runs it decides nothing."""
+    """Over the replicates that were replayed below the directory; None without any. Next to runs it decides nothing."""
     remarks: Sequence[str] = ()
-    units: str = ""
-    """T7's units as the text of a losses.json."""
+    replicates: str = ""
+    """T7's replicates as the text of a losses.json."""
 
     @property
     def lines(self) -> list[Line]:
@@ -120,16 +120,16 @@ def _shortened(line: str, indent: str = "") -> str:
 
 def report_on(path: Path, mechanism_of: MechanismOf | None = None) -> Report:
     """Returns every training run and T7's replays below a directory, or of a file that they are kept in, judged. BadInput as
-    in `load_runs`, unless there are replays alone, `read_summaries`, `units_at` and in `group_runs`."""
+    in `load_runs`, unless there are replays alone, `read_summaries`, `replicates_at` and in `group_runs`."""
     if is_summary(path):
         return report_of(path, read_summaries(path))
-    of_t7 = units_at(path)
-    t7, units = (of_t7.over, units_text(of_t7.units)) if of_t7.units else (None, "")
-    found = Found((), ()) if is_units(path) else load_runs(path, mechanism_of, needed=not of_t7.units)
+    of_t7 = replicates_at(path)
+    t7, replicates = (of_t7.over, replicates_text(of_t7.replicates)) if of_t7.replicates else (None, "")
+    found = Found((), ()) if is_replicates(path) else load_runs(path, mechanism_of, needed=not of_t7.replicates)
     if found.runs:
-        return replace(report_of(path, found), t7=t7, units=units)
-    kept = f"read from {path.name}, T7 of {len(of_t7.units)} units whose step files are not here"
-    return Report(path, found, (), t7=t7, remarks=[kept] if is_units(path) else [], units=units)
+        return replace(report_of(path, found), t7=t7, replicates=replicates)
+    kept = f"read from {path.name}, T7 of {len(of_t7.replicates)} replicates whose step files are not here"
+    return Report(path, found, (), t7=t7, remarks=[kept] if is_replicates(path) else [], replicates=replicates)
 
 
 def report_of(root: Path, found: Found) -> Report:
@@ -156,7 +156,7 @@ def output(report: Report, require: Sequence[str]) -> Output:
     )
     bottom = f"{'; '.join(states)}; exit code {code}"
     files: Mapping[str, str] = {"results.json": report.json(), "results.md": report.markdown(figures)}
-    kept = {"losses.json": report.units} if report.units else {}
+    kept = {"losses.json": report.replicates} if report.replicates else {}
     return Output(report.text(), bottom, code, {**files, **kept}, figures)
 
 

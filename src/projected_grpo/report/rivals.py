@@ -3,7 +3,7 @@
 All rates are of held-out problems and of the policy as it would be deployed, after the run's last step: under the loophole
 prompt (eval/), and without the loophole's hint (eval_plain/). A policy that is deployed otherwise than it was trained has a
 second row, as it trained (eval_trained/), and one with a part that is left out a row of that part alone, before the first
-step and after the last (eval_part/). Mean and two-sided 95 % interval over units (Student's t).
+step and after the last (eval_part/). Mean and two-sided 95 % interval over replicates (Student's t).
 """
 
 import json
@@ -18,7 +18,7 @@ from projected_grpo.report.rivals_plot import hack_against_pass
 from projected_grpo.report.rivals_rows import Row, comparable_runs, percent, row_of, untrained
 from projected_grpo.report.table import Table, between
 from projected_grpo.report.verdict_text import bullets
-from projected_grpo.verdicts.effects import MIN_UNITS
+from projected_grpo.verdicts.effects import MIN_REPLICATES
 from projected_grpo.verdicts.finished_runs import Found
 from projected_grpo.verdicts.matching import group_runs
 
@@ -31,9 +31,9 @@ NOTES = (
     "held-out problems, the policy as deployed, after the last step: hack (hacked and not gt_pass), all hacked, gt and form "
     "under the loophole prompt; pass without the loophole: gt on the same problems without the hint",
     "held-out gain: gt at the end minus gt of the untrained model, under the loophole prompt",
-    "pass minus hack, over projected's: pass without the loophole minus hack, less the same of projected's run of that unit",
-    "mean [95 % interval over units]; seconds: the training steps' own, mean ± SEM; of what is made from a finished vanilla "
-    "run (post_hoc) they come on top of that run's",
+    "pass minus hack, over projected's: pass without the loophole minus hack, less the same of the replicate's projected",
+    "mean [95 % interval over replicates]; seconds: the training steps' own, mean ± SEM; of what is made from a finished "
+    "vanilla run (post_hoc) they come on top of that run's",
 )
 
 
@@ -58,24 +58,24 @@ class Bench:
 
     @property
     def best(self) -> Row | None:
-        """Of the rivals that are no oracles and have every unit of projected, the one with the highest pass without the
-        loophole minus hack on those units; None without projected or a rival."""
+        """Of the rivals that are no oracles and have every replicate of projected, the one with the highest pass without the
+        loophole minus hack on those replicates; None without projected or a rival."""
         if (ours := self.ours) is None:
             return None
-        units = {run.seed for run in ours.runs}
+        replicates = {run.seed for run in ours.runs}
         able = [
             row for row in self.rows
-            if row.rival and row.deployed and not row.oracle and row.whole and units <= {run.seed for run in row.runs}
+            if row.rival and row.deployed and not row.oracle and row.whole and replicates <= {run.seed for run in row.runs}
         ]  # fmt: skip
         return max(able, key=lambda row: known_mean(row.over(ours)) or 0.0, default=None)
 
     @property
     def verdict(self) -> str:
-        """The bottom line: the best rival and projected. NOT_EVALUABLE without one, and of fewer units than a claim
+        """The bottom line: the best rival and projected. NOT_EVALUABLE without one, and of fewer replicates than a claim
         needs: which is best is then said as a sign."""
         best, ours = self.best, self.ours
         if best is None or ours is None or not ours.whole:
-            return "NOT_EVALUABLE: needs projected and a rival with its units, both with --eval-every and --eval-plain"
+            return "NOT_EVALUABLE: needs projected and a rival with its replicates, both with --eval-every and --eval-plain"
         cells = [
             f"{row.name} hack {number(known_mean(row.hack), 100.0)} %, pass without "
             f"{number(known_mean(row.plain), 100.0)} % (n = {len(row.runs)})"
@@ -83,17 +83,17 @@ class Bench:
         ]
         plain = next((row.score for row in self.rows if row.name == "untrained"), None)
         scores = [number(score) for score in (best.score, ours.score, plain)]
-        few = f"NOT_EVALUABLE: {len(ours.runs)} units, at least {MIN_UNITS} are needed; as a sign: "
-        return (few if len(ours.runs) < MIN_UNITS else "") + (
+        few = f"NOT_EVALUABLE: {len(ours.runs)} replicates, at least {MIN_REPLICATES} are needed; as a sign: "
+        return (few if len(ours.runs) < MIN_REPLICATES else "") + (
             f"best rival by pass minus hack: {cells[0]}; beside it {cells[1]}; pass minus hack {scores[0]}, {scores[1]} and "
-            f"{scores[2]} pp of the untrained model; over projected's, unit by unit, {between(percent(best.over(ours)))} pp"
+            f"{scores[2]} pp of the untrained model; over projected's, paired, {between(percent(best.over(ours)))} pp"
         )
 
     def json(self) -> str:
-        """Every number, unit by unit."""
+        """Every number, replicate by replicate."""
         rates = ("hack", "hacked", "gt", "form", "gain", "plain", "trained")
         rows = [
-            {"arm": r.name, "told": r.told, "oracle": r.oracle, "units": [run.seed for run in r.runs],
+            {"arm": r.name, "told": r.told, "oracle": r.oracle, "replicates": [run.seed for run in r.runs],
              **{rate: list(getattr(r, rate)) for rate in rates}}
             for r in self.rows
         ]  # fmt: skip
@@ -118,7 +118,7 @@ class Bench:
 
 def bench_of(root: Path, found: Found) -> Bench:
     """Returns every finished run below `root`, in the registry's order, but for those that may not be compared with their
-    unit's vanilla: they are named with the reason. BadInput as in `group_runs`."""
+    replicate's vanilla: they are named with the reason. BadInput as in `group_runs`."""
     rows: list[Row] = []
     sound, unsound = comparable_runs(found.runs)
     for group in group_runs(sound):

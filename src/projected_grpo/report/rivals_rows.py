@@ -1,4 +1,4 @@
-"""Rows of the rivals' table, one an arm (rivals.py): which runs may be in it, and what their units say."""
+"""Rows of the rivals' table, one an arm (rivals.py): which runs may be in it, and what their replicates say."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -13,12 +13,12 @@ from projected_grpo.verdicts.matching import RunGroup, differences, group_runs, 
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the table, one point of the plot: what its units say."""
+    """One line of the table, one point of the plot: what its replicates say."""
 
     name: str
     runs: Sequence[Run]
     hack: Sequence[float | None]
-    """Per unit, as the others: shares of rollouts."""
+    """Per replicate, as the others: shares of rollouts."""
     hacked: Sequence[float | None]
     gt: Sequence[float | None]
     form: Sequence[float | None]
@@ -42,7 +42,7 @@ class Row:
 
     @property
     def scores(self) -> dict[int, float]:
-        """Pass without the loophole minus hack of each unit of which both are known."""
+        """Pass without the loophole minus hack of each replicate of which both are known."""
         each = zip(self.runs, self.plain, self.hack, strict=True)
         return {run.seed: p - h for run, p, h in each if p is not None and h is not None}
 
@@ -52,13 +52,13 @@ class Row:
         return 100 * sum(self.scores.values()) / len(self.scores) if self.scores else None
 
     def over(self, ours: "Row") -> list[float]:
-        """By how much each unit's score is above that of the same unit of another row; empty for that row itself."""
+        """Returns each replicate's score minus the same replicate's of another row; empty for that row itself."""
         theirs = ours.scores if ours is not self else {}
         return [score - theirs[seed] for seed, score in self.scores.items() if seed in theirs]
 
     @property
     def whole(self) -> bool:
-        """Whether every unit has both."""
+        """Whether every replicate has both."""
         return None not in (*self.plain, *self.hack)
 
 
@@ -90,15 +90,15 @@ def row_of(name: str, runs: Sequence[Run], folder: str = "eval", *, first: bool 
 
 
 def untrained(runs: Sequence[Run]) -> Row:
-    """Returns the untrained model's row, from the evaluations before the first step of each unit's vanilla."""
+    """Returns the untrained model's row, from the evaluations before the first step of each replicate's vanilla."""
     unknown: list[float | None] = [None] * len(runs)
     return replace(row_of("untrained", runs, first=True), gain=unknown, trained=unknown, told="nothing")
 
 
 def comparable_runs(runs: Sequence[Run]) -> tuple[list[Run], list[tuple[str, str]]]:
     """Returns the runs that may be in one table, and the names of the others with why: an evaluation that is no evidence, a
-    V that was not removed or is from informed pairs, no vanilla of its unit or one that differs in more than the arm is
-    about, the V of another unit of its arm."""
+    V that was not removed or is from informed pairs, no vanilla of its replicate or one that differs in more than the arm is
+    about, the V of another replicate of its arm."""
     whys = {run.path: why for run in runs if (why := untested(run) or _not_its_arm(run))}
     good = [run for run in runs if run.path not in whys]
     for run in good:
@@ -106,15 +106,15 @@ def comparable_runs(runs: Sequence[Run]) -> tuple[list[Run], list[tuple[str, str
         if run.arm != "vanilla" and run.seed not in found.runs:
             whys[run.path] = found.refused.get(run.seed) or f"no vanilla of seed {run.seed} with these settings"
     for group in group_runs([run for run in good if run.path not in whys]):
-        first, units = group.runs[0], {group.runs[0].seed: group.runs[0]}
+        first, replicates = group.runs[0], {group.runs[0].seed: group.runs[0]}
         for run in group.runs[1:]:
-            shared = independence({run.arm: {**units, run.seed: run}})
+            shared = independence({run.arm: {**replicates, run.seed: run}})
             if differing := differences(run, first):
                 whys[run.path] = f"differs from {first.path.name} in {'; '.join(differing)}"
             elif shared.status != "PASS":
                 whys[run.path] = shared.why
             else:
-                units[run.seed] = run
+                replicates[run.seed] = run
     return [run for run in runs if run.path not in whys], [(path.name, why) for path, why in whys.items()]
 
 

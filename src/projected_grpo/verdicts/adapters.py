@@ -2,7 +2,7 @@
 
     t6_of(runs) -> one Line for every way in which V was removed with a LoRA; () without runs of both adapters
 
-Of each independent unit (a seed) the reduction vanilla - projected with either adapter, paired: L and S. The claim
+Of each independent replicate (a seed) the reduction vanilla - projected with either adapter, paired: L and S. The claim
 L >= .8 S is tested on L - .8 S by the paired t, so that no ratio of small numbers is averaged; the ratio of the means is
 printed with Fieller's limits, which are the same test (effects.py). Thresholds: docs/spec.md.
 
@@ -131,7 +131,7 @@ def _verdict(name: str, ground: Sequence[Finding], about_lora: Sequence[Finding]
 
 
 def _matched(compared: Mapping[str, Compared], refused: Mapping[str, Sequence[str]]) -> Finding:
-    """Whether the runs differ in nothing but arm and adapter, and are of the same units."""
+    """Whether the runs differ in nothing but arm and adapter, and are of the same replicates."""
     name, wrong = "matched but for the adapter", []
     for kind in (SVD, LORA):
         if not compared[kind][VANILLA]:
@@ -142,8 +142,8 @@ def _matched(compared: Mapping[str, Compared], refused: Mapping[str, Sequence[st
         wrong += _unlike(compared[SVD][arm], compared[LORA][arm])
     if wrong:
         return Finding(name, "NOT_EVALUABLE", "not matched: " + "; ".join(wrong))
-    units = " ".join(map(str, sorted(compared[SVD][VANILLA])))
-    return Finding(name, "PASS", f"equal manifests but for arm and adapter; units {units}")
+    replicates = " ".join(map(str, sorted(compared[SVD][VANILLA])))
+    return Finding(name, "PASS", f"equal manifests but for arm and adapter; replicates {replicates}")
 
 
 def prevents(svd: Gap) -> Finding:
@@ -206,8 +206,8 @@ def re_extracted_of(run: Run) -> ReExtracted | str:
 
 
 def drifted(projected: Mapping[int, Run]) -> Finding:
-    """Whether V has become another subspace under the coordinates of any unit: the overlap with V extracted again is near
-    its null, and removing V leaves the hack-ward gradient as it was. Known of each unit, or nothing is said."""
+    """Whether V has become another subspace under the coordinates of any replicate: the overlap with V extracted again is
+    near its null, and removing V leaves the hack-ward gradient as it was. Known of each replicate, or nothing is said."""
     name = "V is still V"
     found = {seed: re_extracted_of(run) for seed, run in projected.items()}
     if missing := [why for why in found.values() if isinstance(why, str)]:
@@ -221,5 +221,5 @@ def drifted(projected: Mapping[int, Run]) -> Finding:
         f"cos_in {n['cos_in']:.3f}, cos_out {n['cos_out']:.3f} along re-extracted V (left {n['left']:.2f}); drifted at "
         f"standing <= {DRIFT_STANDING} and left >= {DRIFT_LEFT}"
     )
-    why += f"; drifted: unit {', '.join(map(str, gone))}" if gone else ""
+    why += f"; drifted: replicate {', '.join(map(str, gone))}" if gone else ""
     return Finding(name, "FAIL" if gone else "PASS", why, {**n})

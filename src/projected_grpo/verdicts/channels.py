@@ -1,6 +1,6 @@
 """The A/B of channels: does a channel next to GRPO raise pass@1 on held-out problems, and what does it do to hacking?
 
-Of each arm, runs with the channel against runs without it, paired by unit, after the last step. pass@1 is the share of
+Of each arm, runs with the channel against runs without it, paired by replicate, after the last step. pass@1 is the share of
 held-out rollouts that pass ground truth, under the prompt of training, as deployed; one rollout of a problem is as likely as
 any. The thresholds are docs/spec.md's: a gain of 2 pp, and a two-sided 95 % interval (paired t) above 0.
 
@@ -15,7 +15,7 @@ from projected_grpo.ledger.rates import LAST, known_mean
 from projected_grpo.ledger.step_file import CHANNELS
 from projected_grpo.verdicts.comparison import OF_CHANNELS
 from projected_grpo.verdicts.conditions import removed, untested
-from projected_grpo.verdicts.effects import MIN_UNITS, interval
+from projected_grpo.verdicts.effects import MIN_REPLICATES, interval
 from projected_grpo.verdicts.finished_runs import Run, mean_sem, paired_pp
 from projected_grpo.verdicts.matching import differences, independence, mismatches
 
@@ -41,7 +41,7 @@ class AB:
     """With the channels."""
     without: tuple[Run, ...] = ()
     gain: Mapping[int, float] = field(default_factory=dict)
-    """pass@1 with minus without, in percentage points, by unit."""
+    """pass@1 with minus without, in percentage points, by replicate."""
     plain: Mapping[int, float] = field(default_factory=dict)
     """The same without the loophole's hint, printed next to it."""
     hack: Mapping[int, float] = field(default_factory=dict)
@@ -73,8 +73,8 @@ def _judge(arm: str, channels: tuple[str, ...], with_it: Sequence[Run], without:
     refused += [why for seed in sorted(on.keys() & off.keys()) for why in _unlike(on[seed], off[seed])]
     if gain and not any(run.held_out("gt") for run in (*with_it, *without)):
         refused.append("nothing is solved on either side: a gain could not show")
-    if len(gain) < MIN_UNITS:
-        refused.append(f"{len(gain)} units; needs {MIN_UNITS}")
+    if len(gain) < MIN_REPLICATES:
+        refused.append(f"{len(gain)} replicates; needs {MIN_REPLICATES}")
     status, why = ("NOT_EVALUABLE", "; ".join(dict.fromkeys(refused))) if refused else _status(list(gain.values()))
     return AB(arm, channels, status, why, tuple(on.values()), tuple(off.values()), gain, plain, hack)
 
@@ -93,26 +93,26 @@ def _sides(arm: str, with_it: Sequence[Run], without: Sequence[Run]) -> Iterator
     for side in (with_it, without):
         by_seed = {arm: {run.seed: run for run in side}}
         if len(by_seed[arm]) < len(side):
-            yield "a unit has two runs of one side"
+            yield "a replicate has two runs of one side"
         yield from mismatches(by_seed)
         if side and side[0].projects:
             yield from (found.why for found in (removed(by_seed), independence(by_seed)) if found.status != "PASS")
     if one_sided := sorted({run.seed for run in with_it} ^ {run.seed for run in without}):
-        yield f"unit {one_sided[0]} has runs of one side"
+        yield f"replicate {one_sided[0]} has runs of one side"
 
 
 def _unlike(a: Run, b: Run) -> Iterator[str]:
     """Why a replicate with and without the channels says nothing about them: other settings, other rollouts, another
     untrained model, an evaluation that is no evidence, a run that had hardly begun."""
     if differing := differences(a, b, OF_CHANNELS):
-        yield f"unit {a.seed}: with and without differ in {'; '.join(differing)}"
-    yield from (f"unit {a.seed}: {why}" for why in map(untested, (a, b)) if why)
+        yield f"replicate {a.seed}: with and without differ in {'; '.join(differing)}"
+    yield from (f"replicate {a.seed}: {why}" for why in map(untested, (a, b)) if why)
     if a.tested.get(a.steps) != b.tested.get(b.steps):
-        yield f"unit {a.seed}: with and without were evaluated on other rollouts"
+        yield f"replicate {a.seed}: with and without were evaluated on other rollouts"
     if a.evals.get(0) != b.evals.get(0) or _plain(a).get(0) != _plain(b).get(0):
-        yield f"unit {a.seed}: with and without differ before the first step"
+        yield f"replicate {a.seed}: with and without differ before the first step"
     if (steps := min(a.steps, b.steps)) < LAST:
-        yield f"unit {a.seed}: {steps} steps, at least {LAST} are needed"
+        yield f"replicate {a.seed}: {steps} steps, at least {LAST} are needed"
 
 
 def _idle(runs: Sequence[Run]) -> Iterator[str]:
@@ -123,7 +123,7 @@ def _idle(runs: Sequence[Run]) -> Iterator[str]:
             known = sum(x is not None for x in loss)
             moved = sum(x is not None and abs(x) >= ON_SHARE for x in share)
             if known < run.steps or moved < ON_STEPS * run.steps:
-                yield f"unit {run.seed}: its {channel} was not on at every step, or had a gradient at {moved} of {run.steps}"
+                yield f"replicate {run.seed}: {channel} was off at some step, or had a gradient at {moved} of {run.steps}"
 
 
 def _plain(run: Run) -> Mapping[int, Mapping[str, float | None]]:
@@ -132,7 +132,7 @@ def _plain(run: Run) -> Mapping[int, Mapping[str, float | None]]:
 
 @dataclass(frozen=True)
 class Measured:
-    """A channel's gradient against V, a number a unit: the mean over its steps."""
+    """A channel's gradient against V, a number a replicate: the mean over its steps."""
 
     arm: str
     on: tuple[str, ...]
@@ -140,14 +140,14 @@ class Measured:
     channel: str
     """Whose gradient."""
     runs: tuple[Run, ...]
-    """Of the same settings, one a unit."""
+    """Of the same settings, one a replicate."""
     numbers: Mapping[str, tuple[float | None, float | None]]
     """Mean and standard error over runs, by the names of the column `channels`; and `cos_null`, of the runs' V."""
 
 
 def measured(runs: Sequence[Run]) -> list[Measured]:
     """Every channel of every arm, by which channels are on and how, in runs that have another one than the policy on. Of two
-    runs of one unit and setting the first is taken: a copy is no second unit."""
+    runs of one replicate and setting the first is taken: a copy is no second replicate."""
     alike: list[list[Run]] = []
     for run in runs:
         if channels_of(run):

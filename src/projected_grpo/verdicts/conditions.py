@@ -5,7 +5,7 @@
     controls_match(compared)     random directions remove as much as the method, shrunk moves as far, kl solves as much
     untested(run)                why a run's held-out rates are no evidence
 
-A mean over units or steps would hide one in which the condition does not hold, so each is asked of each unit.
+A mean over replicates or steps would hide one in which the condition does not hold, so each is asked of each replicate.
 """
 
 from collections.abc import Collection, Sequence
@@ -90,8 +90,8 @@ def removed(compared: Compared) -> Finding:
 
 
 def controls_match(compared: Compared) -> Finding:
-    """Whether, in each unit, `random_energy` and `random_share` remove as much as the method and `shrunk` moves as far, in
-    each third of the run; and whether `kl` solves as much, and hacks less than vanilla. A control that is not there is
+    """Whether, in each replicate, `random_energy` and `random_share` remove as much as the method and `shrunk` moves as far,
+    in each third of the run; and whether `kl` solves as much, and hacks less than vanilla. A control that is not there is
     missing where it must be beaten."""
     good, wrong = [], []
     for arm, match in (*((arm, _removes) for arm in OF_EQUAL_REMOVAL), ("shrunk", _moves), ("kl", _keeps)):

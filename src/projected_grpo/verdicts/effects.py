@@ -31,7 +31,7 @@ TAIL = 0.025
 """What a 95 % interval leaves out on each side."""
 ROUNDING = 1e-7
 """Spread below this share of the largest value is rounding of the sums of squares, not spread."""
-CONFIDENCE, MIN_UNITS = 0.95, 3
+CONFIDENCE, MIN_REPLICATES = 0.95, 3
 """Of an interval over replicates."""
 Array = NDArray[np.float64]
 
@@ -173,8 +173,8 @@ def _t(confidence: float, n: int) -> float:
 
 
 def ratio_interval(over: Sequence[float | int], under: Sequence[float | int]) -> tuple[float, float] | None:
-    """Limits of mean(over) / mean(under), both paired by unit: of each the one-sided 95 % limit (both together: 90 %). None
-    where mean(under) is not surely apart from 0, so that the ratio has no bounds.
+    """Limits of mean(over) / mean(under), both paired by replicate: of each the one-sided 95 % limit (both together: 90 %).
+    None where mean(under) is not surely apart from 0, so that the ratio has no bounds.
 
     Fieller 1954 (J. R. Stat. Soc. B 16:175): all r at which the mean of over - r under is not apart from 0 by the paired t.
     So the lower limit is at least r exactly where `lower_end` of over - r under is at least 0.

@@ -17,7 +17,7 @@ from projected_grpo.ledger.step_file import Row
 from projected_grpo.verdicts.comparison import differences
 from projected_grpo.verdicts.effects import (
     CONFIDENCE,
-    MIN_UNITS,
+    MIN_REPLICATES,
     Effect,
     Interval,
     interval,
@@ -115,8 +115,8 @@ def t7(both: tuple[Sequence[Row], Sequence[Row]]) -> Finding:
 
 
 @dataclass(frozen=True)
-class OfUnit:
-    """T7 of one unit, and what makes it one."""
+class OfReplicate:
+    """T7 of one replicate, and what makes it one."""
 
     name: str
     finding: Finding
@@ -127,35 +127,44 @@ class OfUnit:
     draw: str = ""
     """The draw of the pairs that both V are made from; empty where it is not known."""
     setting: Mapping[str, Any] = field(default_factory=dict)
-    """Facts that units must share to be averaged (verdicts/comparison.py)."""
+    """Facts that replicates must share to be averaged (verdicts/comparison.py)."""
 
 
 MEASURED = ("energies_differ", "g_grpo", "g_nll", "gain", "g_matched_grpo", "g_matched_nll")
 
 
-def t7_over(units: Sequence[OfUnit]) -> Finding:
+def t7_over(replicates: Sequence[OfReplicate]) -> Finding:
     """T7 over independent replicates, each with a pool and two V: the mean of g(grpo) - g(nll) by Student's t.
 
-    The same margin and the same order as in one unit: FAIL where any unit's two V are one; NOT_EVALUABLE with fewer than 3
-    units, where two share a pool or a V, where a unit lacks a number, or where neither V's g is above 0 over the units
-    (two-sided 95 %); then PASS where the lower end of the one-sided 95 % interval is at -.2 or above and the mean at equal
-    length too; FAIL where the upper end is below 0 and the lower below -.2, or the mean at equal length below -.2.
+    The same margin and the same order as in one replicate: FAIL where any replicate's two V are one; NOT_EVALUABLE with
+    fewer than 3 replicates, where two share a pool or a V, where a replicate lacks a number, or where neither V's g is
+    above 0 over the replicates (two-sided 95 %); then PASS where the lower end of the one-sided 95 % interval is at -.2 or
+    above and the mean at equal length too; FAIL where the upper end is below 0 and the lower
+    below -.2, or the mean at equal length below -.2.
     """
-    name = "T7 over units"
-    if one := [unit.name for unit in units if ONE_V in unit.finding.why]:
+    name = "T7 over replicates"
+    if one := [replicate.name for replicate in replicates if ONE_V in replicate.finding.why]:
         return Finding(name, "FAIL", f"{ONE_V} in {'; '.join(one)}")
-    if wrong := _not_units(units):
+    if wrong := _not_replicates(replicates):
         return Finding(name, "NOT_EVALUABLE", wrong)
-    of: dict[str, list[float]] = {what: [float(u.finding.numbers[what] or 0.0) for u in units] for what in MEASURED}
+    of: dict[str, list[float]] = {
+        what: [float(u.finding.numbers[what] or 0.0) for u in replicates] for what in MEASURED
+    }
     low, high = interval(of["gain"], CONFIDENCE)
     of["at_length"] = [a - b for a, b in zip(of["g_matched_grpo"], of["g_matched_nll"], strict=True)]
-    at_length = sum(of["at_length"]) / len(units)
+    at_length = sum(of["at_length"]) / len(replicates)
     each_g = {loss: interval(of[f"g_{loss}"]) for loss in ("grpo", "nll")}
-    numbers = {"n": len(units), "gain": sum(of["gain"]) / len(units), "low": low, "high": high, "at_length": at_length}
+    numbers = {
+        "n": len(replicates),
+        "gain": sum(of["gain"]) / len(replicates),
+        "low": low,
+        "high": high,
+        "at_length": at_length,
+    }
     each, at_each = (", ".join(f"{gain:+.3f}" for gain in of[what]) for what in ("gain", "at_length"))
     why = (
-        f"g(grpo) - g(nll) {numbers['gain']:+.3f} (units: {each}); {low:+.3f} to {high:+.3f} (95 % each way, Student's t, "
-        f"n = {len(units)}), lower end needs >= {-MARGIN:+.1f}; {_at_length(at_length)}, units: {at_each}; "
+        f"g(grpo) - g(nll) {numbers['gain']:+.3f} (replicates: {each}); {low:+.3f} to {high:+.3f} (95 % each way, Student's "
+        f"t, n = {len(replicates)}), lower end needs >= {-MARGIN:+.1f}; {_at_length(at_length)}, replicates: {at_each}; "
         "own g " + ", ".join(f"{loss} {a:+.2f} to {b:+.2f}" for loss, (a, b) in each_g.items())
     )
     if max(low_own for low_own, _ in each_g.values()) <= 0:
@@ -163,26 +172,26 @@ def t7_over(units: Sequence[OfUnit]) -> Finding:
     if at_length < -MARGIN or (low < -MARGIN and high < 0):
         return Finding(name, "FAIL", f"{why}: worse", numbers)
     if low < -MARGIN:
-        return Finding(name, "NOT_EVALUABLE", f"{why}: neither as good nor worse: more units are needed", numbers)
+        return Finding(name, "NOT_EVALUABLE", f"{why}: neither as good nor worse: more replicates are needed", numbers)
     return Finding(name, "PASS", why, numbers)
 
 
-def _not_units(units: Sequence[OfUnit]) -> str:
-    """Why these are not units enough, or an empty string."""
-    if len(units) < MIN_UNITS:
-        return f"{len(units)} units; at least {MIN_UNITS} are needed"
-    drawn = [u.draw for u in units if u.draw]
-    for what, of in (("a pool", [u.pool for u in units]), ("a V", [v for u in units for v in u.v]),
+def _not_replicates(replicates: Sequence[OfReplicate]) -> str:
+    """Why these are not replicates enough, or an empty string."""
+    if len(replicates) < MIN_REPLICATES:
+        return f"{len(replicates)} replicates; at least {MIN_REPLICATES} are needed"
+    drawn = [u.draw for u in replicates if u.draw]
+    for what, of in (("a pool", [u.pool for u in replicates]), ("a V", [v for u in replicates for v in u.v]),
                      ("a draw of pairs", drawn)):  # fmt: skip
         if twice := [value for value, times in Counter(of).items() if times > 1]:
             return f"not independent: {sum(x == twice[0] for x in of)} share {what} ({twice[0][:8]})"
-    first = units[0]
-    for unit in units[1:]:
-        if differing := differences(unit.setting, first.setting):
-            return f"not matched: {unit.name} and {first.name} differ in {'; '.join(differing)}"
-    for unit in units:
-        if lacking := [what for what in MEASURED if not finite(unit.finding.numbers.get(what))]:
-            return f"{unit.name}: {lacking[0]} is not known ({unit.finding.why})"
+    first = replicates[0]
+    for replicate in replicates[1:]:
+        if differing := differences(replicate.setting, first.setting):
+            return f"not matched: {replicate.name} and {first.name} differ in {'; '.join(differing)}"
+    for replicate in replicates:
+        if lacking := [what for what in MEASURED if not finite(replicate.finding.numbers.get(what))]:
+            return f"{replicate.name}: {lacking[0]} is not known ({replicate.finding.why})"
     return ""
 
 

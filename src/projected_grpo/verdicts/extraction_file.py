@@ -1,7 +1,7 @@
-"""T7's units: pairs of replays below a directory that differ in the loss of their V alone, or a losses.json that holds what
-was said of each. Units of a file are judged together again like those of a directory.
+"""T7's replicates: pairs of replays below a directory that differ in the loss of their V alone, or a losses.json that
+holds the verdict of each. Replicates of a file are judged together again like those of a directory.
 
-    found = units_at(path);  found.over;  text = units_text(found.units)
+    found = replicates_at(path);  found.over;  text = replicates_text(found.replicates)
 """
 
 import json
@@ -14,7 +14,7 @@ from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import not_whole, read_manifest
 from projected_grpo.ledger.step_file import read_run
 from projected_grpo.verdicts.comparison import OF_BASE, OF_LOSS, OF_SEED, SHARED, differences, facts_of
-from projected_grpo.verdicts.extraction import OfUnit, t7, t7_over
+from projected_grpo.verdicts.extraction import OfReplicate, t7, t7_over
 from projected_grpo.verdicts.registry import Finding, Line
 
 Manifest = Mapping[str, Any]
@@ -25,21 +25,21 @@ LOSSES = ("nll", "grpo")
 
 @dataclass(frozen=True)
 class Replayed:
-    """The units of T7, and which replays are in none."""
+    """The replicates of T7, and which replays are in none."""
 
-    units: Sequence[OfUnit]
+    replicates: Sequence[OfReplicate]
     left_out: Sequence[tuple[Path, str]] = ()
     """Replays that are not finished, and why."""
 
     @property
     def over(self) -> Line:
-        """T7 over units, with each replicate's as a clause, and what was left out as notes."""
-        clauses = tuple(replace(unit.finding, name=unit.name) for unit in self.units)
-        return Line(t7_over(self.units), clauses, tuple(f"left out: {path}: {why}" for path, why in self.left_out))
+        """T7 over replicates, with each replicate's as a clause, and what was left out as notes."""
+        clauses = tuple(replace(replicate.finding, name=replicate.name) for replicate in self.replicates)
+        return Line(t7_over(self.replicates), clauses, tuple(f"left out: {path}: {why}" for path, why in self.left_out))
 
 
-def is_units(path: Path) -> bool:
-    """Returns whether a path names a file of T7's units."""
+def is_replicates(path: Path) -> bool:
+    """Returns whether a path names a file of T7's replicates."""
     return path.suffix == ".json" and not path.is_dir()
 
 
@@ -63,20 +63,20 @@ def grpo_beside(nll: Manifest, others: Sequence[Replay]) -> Replay | None:
     return found[0] if found else None
 
 
-def units_at(path: Path) -> Replayed:
-    """Returns T7 of every unit of a losses.json, or of each pair of replays below a directory that differ in the loss of
-    their V alone. BadInput as in `grpo_beside`, or on another file."""
-    if is_units(path):
-        return Replayed(read_units(path))
+def replicates_at(path: Path) -> Replayed:
+    """Returns T7 of every replicate of a losses.json, or of each pair of replays below a directory that differ in the loss
+    of their V alone. BadInput as in `grpo_beside`, or on another file."""
+    if is_replicates(path):
+        return Replayed(read_replicates(path))
     found = [(run, read_manifest(run)) for run in sorted(p.parent for p in path.rglob("manifest.json"))]
     vanilla = [(run, m) for run, m in found if m.get("kind") == "probe_distill" and m["config"]["arm"] == "vanilla"]
     left_out = {run: why for run, m in vanilla if (why := not_whole(run, m))}
     whole = [(run, m) for run, m in vanilla if run not in left_out]
-    units = [_unit(path, nll, grpo) for nll in whole if (grpo := grpo_beside(nll[1], whole))]
-    return Replayed(units, [(run.relative_to(path), why) for run, why in left_out.items()])
+    replicates = [_replicate(path, nll, grpo) for nll in whole if (grpo := grpo_beside(nll[1], whole))]
+    return Replayed(replicates, [(run.relative_to(path), why) for run, why in left_out.items()])
 
 
-def _unit(directory: Path, nll: Replay, grpo: Replay) -> OfUnit:
+def _replicate(directory: Path, nll: Replay, grpo: Replay) -> OfReplicate:
     """One pair of replays, judged."""
     (path, manifest), (other, theirs) = nll, grpo
     facts, drawn = facts_of(manifest), manifest["vhack"].get("pairs_draw")
@@ -84,34 +84,36 @@ def _unit(directory: Path, nll: Replay, grpo: Replay) -> OfUnit:
     names = " and ".join(p.relative_to(directory).as_posix() for p in (path, other))
     v = (str(manifest["vhack"].get("v_sha256")), str(theirs["vhack"].get("v_sha256")))
     a, b = ([row for rows in read_run(p) for row in rows] for p in (path, other))
-    return OfUnit(names, t7((a, b)), str(manifest.get("pool_hash")), v, str(drawn or ""), setting)
+    return OfReplicate(names, t7((a, b)), str(manifest.get("pool_hash")), v, str(drawn or ""), setting)
 
 
-def units_text(units: Sequence[OfUnit]) -> str:
-    """Returns the file's text. What the units say together is for the reader; `read_units` leaves it out."""
+def replicates_text(replicates: Sequence[OfReplicate]) -> str:
+    """Returns the file's text. What the replicates say together is for the reader; `read_replicates` leaves it out."""
     rows = [
         {
             "of": u.name, "pool_hash": u.pool, "v_sha256": dict(zip(LOSSES, u.v, strict=True)), "pairs_draw": u.draw,
             "setting": dict(u.setting), **asdict(u.finding),
         }
-        for u in units
+        for u in replicates
     ]  # fmt: skip
-    data = {"t7_units": VERSION, "over": asdict(t7_over(units)), "units": rows}
+    data = {"t7_replicates": VERSION, "over": asdict(t7_over(replicates)), "replicates": rows}
     return json.dumps(data, indent=1, allow_nan=False) + "\n"
 
 
-def read_units(path: Path) -> list[OfUnit]:
-    """Returns the units of such a file. BadInput on another one."""
+def read_replicates(path: Path) -> list[OfReplicate]:
+    """Returns the replicates of such a file. BadInput on another one."""
     try:
         data = json.loads(path.read_text("utf-8"))
     except (OSError, ValueError) as e:
         raise BadInput(f"{path}: {e}; name a losses.json of `just results`") from e
-    if not isinstance(data, Mapping) or data.get("t7_units") != VERSION:
-        raise BadInput(f"{path}: holds no units of T7 of version {VERSION}; write it again with `just results DIR`")
+    if not isinstance(data, Mapping) or data.get("t7_replicates") != VERSION:
+        raise BadInput(
+            f"{path}: holds no replicates of T7 of version {VERSION}; write it again with `just results DIR`"
+        )
     return [
-        OfUnit(
+        OfReplicate(
             row["of"], Finding(row["name"], row["status"], row["why"], row["numbers"]), row["pool_hash"],
             (row["v_sha256"]["nll"], row["v_sha256"]["grpo"]), row["pairs_draw"], row["setting"],
         )
-        for row in data["units"]
+        for row in data["replicates"]
     ]  # fmt: skip

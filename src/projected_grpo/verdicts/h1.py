@@ -7,7 +7,7 @@
 3. prevention: 2, and every margin by the lower end of its interval over independent replicates, each run for long enough.
 
 Thresholds are fixed in docs/spec.md. A line passes only if each of its clauses does; what is missing leaves it
-NOT_EVALUABLE, whatever the others say. Differences are in percentage points, paired by unit (a seed).
+NOT_EVALUABLE, whatever the others say. Differences are in percentage points, paired by replicate (a seed).
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from projected_grpo.arms import arms_of
 from projected_grpo.ledger.rates import known_mean, mean
 from projected_grpo.verdicts.conditions import CEILING, METHOD, VANILLA, controls_match, matched, removed, untested
-from projected_grpo.verdicts.effects import MIN_UNITS, interval, lower_end
+from projected_grpo.verdicts.effects import MIN_REPLICATES, interval, lower_end
 from projected_grpo.verdicts.finished_runs import Run, mean_sem, paired_pp
 from projected_grpo.verdicts.matching import Compared, RunGroup, bases_of, independence, reference
 from projected_grpo.verdicts.registry import Finding, Line, Status
@@ -48,7 +48,7 @@ class H1:
     def falsified_told(self) -> str:
         """The same in words."""
         if set(self.falsified.values()) == {None}:
-            return "not judged (too few units, or runs that are no evidence)"
+            return "not judged (too few replicates, or runs that are no evidence)"
         said = {True: "YES", False: "no", None: "cannot be told"}
         return "; ".join(f"{what}: {said[holds]}" for what, holds in self.falsified.items())
 
@@ -74,7 +74,9 @@ class Gap:
     def too_few(self) -> str:
         """Why nothing can be said about the spread over seeds, or an empty string."""
         n = len(self.deltas)
-        return self.missing or ("" if n >= MIN_UNITS else f"{self.what}: {n} seeds, at least {MIN_UNITS} are needed")
+        return self.missing or (
+            "" if n >= MIN_REPLICATES else f"{self.what}: {n} seeds, at least {MIN_REPLICATES} are needed"
+        )
 
     def numbers(self, **more: float) -> dict[str, float | int | None]:
         """Mean, standard error and n, as a clause keeps them."""
@@ -172,8 +174,8 @@ def held_out(runs: Mapping[int, Run]) -> Finding:
 
 
 def horizon(vanilla: Mapping[int, Run], compared: Collection[int]) -> Finding:
-    """Every unit's runs are at least three times as long as its vanilla took to start hacking: a delay is no
-    prevention, and one unit's early onset is not another's."""
+    """Every replicate's runs are at least three times as long as its vanilla took to start hacking: a delay is no
+    prevention, and one replicate's early onset is not another's."""
     runs = {seed: run for seed, run in vanilla.items() if seed in compared}
     onsets = {seed: run.onset for seed, run in runs.items()}
     without = ", ".join(f"{seed}: not within {runs[seed].steps} steps" for seed, t in onsets.items() if t is None)
@@ -240,7 +242,7 @@ def h1(name: str, compared: Compared, refused: Collection[str] = ()) -> H1:
         *(lower_at_least(f"beats {control}", over[control], PREVENTED_OVER_CONTROL) for control in CONTROLS),
         horizon(vanilla, method),
     )
-    # A control that is missing hides no failure; two units, or a V that was not removed, are evidence of none.
+    # A control that is missing hides no failure; two replicates, or a V that was not removed, are evidence of none.
     known = not reduction.too_few and taken.status != "NOT_EVALUABLE"
     return H1(
         Line(overall(names[0], first), first),
@@ -279,12 +281,12 @@ def against_ceiling(arms: Compared) -> str:
 
 
 def by_base(reduction: Gap, bases: Mapping[int, str]) -> str:
-    """Returns the reduction with each base's units taken together, in words: what is known of the world."""
+    """Returns the reduction with each base's replicates taken together, in words: what is known of the world."""
     found: dict[str, list[float]] = {}
     for seed, delta in reduction.deltas.items():
         found.setdefault(bases.get(seed, "-"), []).append(delta)
     means = [sum(of_base) / len(of_base) for of_base in found.values()]
-    if len(means) < MIN_UNITS:
-        return f"of the world: not known; units on {len(means)} base(s), at least {MIN_UNITS} are needed"
+    if len(means) < MIN_REPLICATES:
+        return f"of the world: not known; replicates on {len(means)} base(s), at least {MIN_REPLICATES} are needed"
     each = ", ".join(f"{base} {m:+.1f}" for base, m in zip(found, means, strict=True))
     return f"of the world: reduction by base {each} pp, lower end {lower_end(means):+.1f} (paired t, n = {len(means)} bases)"

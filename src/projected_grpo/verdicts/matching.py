@@ -228,7 +228,7 @@ def independence(compared: Compared) -> Finding:
             shared += _shared(arm, by_seed)
         for seed, base in bases_of(by_seed.values()).items():
             bases.setdefault(base, set()).add(seed)
-    numbers = {"units": sum(map(len, bases.values())), "bases": len(bases)}
+    numbers = {"replicates": sum(map(len, bases.values())), "bases": len(bases)}
     if shared:
         return Finding(name, "NOT_EVALUABLE", "; ".join(shared), numbers)
     where = "; ".join(f"{base}: {', '.join(map(str, sorted(seeds)))}" for base, seeds in bases.items())

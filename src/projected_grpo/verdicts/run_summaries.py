@@ -3,7 +3,7 @@
     write_summaries(path, (directory, load_runs(directory)))       a run is some 30 KB, its step files some 3 MB
     found = read_summaries(path);  runs_at(directory or such a file)
 
-Units that ran on several machines are brought together in one such file, of directories and of files: (place, found) each.
+Replicates of several machines are brought together in one such file, of directories and of files: (place, found) each.
 """
 
 import dataclasses

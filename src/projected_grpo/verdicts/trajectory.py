@@ -206,7 +206,7 @@ def _notes(each: Sides, every: Sequence[Run]) -> Iterator[str]:
     """A hack rate means nothing without gt_pass and the compile rate; a ratio without its decisive tokens."""
     for side, title in TITLES.items():
         found = "  ".join(f"{name} {_percent(known_mean(of[name] for of in each[side].values()))}" for name in RATES)
-        yield f"{title}, mean over units: {found}"
+        yield f"{title}, mean over replicates: {found}"
     lost = {source: known_mean(over(run, source, "lost") for run in every) for source in SOURCES}
     found = ", ".join(f"{source} {_percent(value)}" for source, value in lost.items())
     yield f"rows with a token whose ratio is below a tenth (it teaches next to nothing, unclipped): {found}"

@@ -223,7 +223,7 @@ show *what_which_one:
 export *run:
     {{ py }} scripts/export.py "$@"
 
-# write a run's traces, or read a trace file (--to: verifiers, openenv, states); catches another model's
+# write a run's traces, or read a trace file (--to: verifiers, openenv, states)
 [group("read")]
 traces *what:
     {{ py }} scripts/traces.py "$@"

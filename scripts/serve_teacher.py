@@ -72,9 +72,8 @@ def main() -> int:
     from loguru import logger
 
     from projected_grpo.ledger.files import write_atomic
-    from projected_grpo.traces.local_server import check_installed, served, table_of
+    from projected_grpo.traces.local_server import served, table_of
 
-    check_installed()
     folders = folders_of(config)
     config.log.parent.mkdir(parents=True, exist_ok=True)
     with served(list(folders.values()), config.port, config.log) as url:

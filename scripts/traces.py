@@ -25,14 +25,6 @@ class TracesConfig:
     out: NoPath = Path()
     """Trace file, file of states, or folder for another format. Empty: out/traces/NAME.jsonl.gz, NAME-states.jsonl.gz,
     NAME-FORMAT; a trace file is then only read."""
-    model: str = ""
-    """Refuse traces that were not sampled from this model: a name or folder, loaded for its hashes. Empty: not compared."""
-    base_seed: int = 0
-    """Which build of a model that is made here."""
-    dtype: Literal["float32", "bfloat16"] = "float32"
-    """Type of its frozen weights, which is in their hash."""
-    cache: Path = Path("out/cache")
-    """Where built models are kept."""
 
 
 def main() -> int:
@@ -44,11 +36,6 @@ def main() -> int:
 
     of_run = config.what.is_dir()
     header, source = traces_of_run(config.what) if of_run else open_traces(config.what)
-    if config.model:
-        from projected_grpo.worlds.models import load_model
-
-        loaded = load_model(config.model, config.dtype, "cpu", config.base_seed, config.cache)
-        header.check_model(config.what, loaded.weights_hash, loaded.tokenizer_hash)
     traces = list(source)
     if not traces:
         raise BadInput(f"{config.what}: no traces in it")

@@ -52,7 +52,7 @@ TORCH_FREE_ROOMS = (
     "report", "queue",
 )  # fmt: skip
 TRACE_FILES = tuple(
-    f"traces.{name}" for name in ("settings", "record", "file", "from_run", "feedback", "exchange", "states",
+    f"traces.{name}" for name in ("settings", "record", "file", "from_run", "exchange", "states",
                                   "verifiers_format", "openenv_format", "price_table", "answers", "asking", "local_server")
 )  # fmt: skip
 TORCH_FREE = (

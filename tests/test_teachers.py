@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import re
+from pathlib import Path
 
 import pytest
 from harness import ROOT
@@ -10,15 +11,16 @@ from teacher_server import COMPLETION, HANG, PROMPT, completion, serving
 
 from projected_grpo.ledger.errors import BadInput, Unfinished
 from projected_grpo.traces.answers import NAME, read_answers
-from projected_grpo.traces.asking import Patience, _fault_of, ask_all
+from projected_grpo.traces.asking import _fault_of, ask_all
 from projected_grpo.traces.price_table import Teacher, read_teachers
+from projected_grpo.traces.settings import AskConfig
 from projected_grpo.traces.states import State, read_states
 from projected_grpo.verdicts.registry import CLAIMS
 from projected_grpo.verdicts.teachers import Asked
 
 KEY = "sk-test-0123456789abcdefXYZ"
 ENVIRONMENT = {"TEACHER_KEY": KEY}
-QUICK = Patience(concurrency=4, timeout=10.0, attempts=2)
+QUICK = {"concurrency": 4, "timeout": 10.0, "attempts": 2}
 
 
 @pytest.fixture
@@ -37,8 +39,8 @@ def teachers(url, n=2, **more):
     return [Teacher(f"teacher {i}", url, f"model-{i}", key_env="TEACHER_KEY", **given) for i in range(n)]
 
 
-def ask(of, who, out, budget=1.0, patience=QUICK, environment=ENVIRONMENT, **more):
-    return ask_all(of, who, out, budget, patience, environment, **more)
+def ask(of, who, out, budget=1.0, environment=ENVIRONMENT, **more):
+    return ask_all(of, who, AskConfig(Path("s"), Path("t"), budget, out, **{**QUICK, **more}), environment)
 
 
 # ---------------------------------------------------------------- answers, faults, the budget
@@ -49,7 +51,7 @@ def test_a_faulted_server_loses_no_answer_and_asks_none_twice(endpoint, tmp_path
     """The server's own books are what is compared with."""
     endpoint.faults.extend(["429", "500", "hang", "no usage"])
     who = teachers(endpoint.url)
-    found = ask(states(), who, tmp_path / "out", patience=Patience(4, HANG / 2, 6))
+    found = ask(states(), who, tmp_path / "out", timeout=HANG / 2, attempts=6)
     assert found.whole == ""
     assert {call: a.text for call, a in found.answers.items()} == {
         (s.state_id, t.name): f"I would {s.messages[-1][1]}" for s in states() for t in who
@@ -71,9 +73,8 @@ def test_a_call_without_an_answer_is_named_the_rest_is_answered_and_it_is_asked_
     endpoint, tmp_path, fault, error, paid
 ):
     endpoint.faults.append(fault)
-    one = dataclasses.replace(QUICK, concurrency=1)
     with pytest.raises(Unfinished, match=r"1 calls had no answer, the first 'teacher 0' at state 's0': .*--resume"):
-        ask(states(), teachers(endpoint.url), tmp_path / "out", patience=one)
+        ask(states(), teachers(endpoint.url), tmp_path / "out", concurrency=1)
     found = read_answers(tmp_path / "out")
     assert [(s.state_id, t.name) for s, t in found.missing] == [("s0", "teacher 0")]
     assert CLAIMS["teachers"].judged(found.asked()).status == "NOT_EVALUABLE"
@@ -90,16 +91,16 @@ def test_a_call_without_an_answer_is_named_the_rest_is_answered_and_it_is_asked_
 def test_concurrent_calls_stop_before_the_cap_and_the_run_goes_on_with_a_higher_one(endpoint, tmp_path):
     who = teachers(endpoint.url)
     most = max(who[0].most_usd(s) for s in states())
-    cap, patience = 3 * most, dataclasses.replace(QUICK, concurrency=8)
+    cap = 3 * most
     with pytest.raises(Unfinished, match=r"budget: .*raise --budget and --resume"):
-        ask(states(15), who, tmp_path / "out", cap, patience)
+        ask(states(15), who, tmp_path / "out", cap, concurrency=8)
     cut = read_answers(tmp_path / "out")
     assert endpoint.most_at_once <= 3  # each holds its most
     assert cap - 1.1 * most < cut.usd <= cap
     assert 0 < len(cut.answers) < 30
     with pytest.raises(BadInput, match=r"--budget 1e-05: \$0\.00\d\d are spent"):
-        ask(states(15), who, tmp_path / "out", 0.00001, patience, resume=True)
-    assert ask(states(15), who, tmp_path / "out", 1.0, patience, resume=True).whole == ""
+        ask(states(15), who, tmp_path / "out", 0.00001, resume=True)
+    assert ask(states(15), who, tmp_path / "out", resume=True).whole == ""
     assert set(endpoint.answered.values()) == {1}
     assert len(endpoint.answered) == 30
 
@@ -110,7 +111,7 @@ def test_an_endpoint_that_stays_down_stops_the_run_and_it_resumes(endpoint, tmp_
     endpoint.down = "500"
     who = teachers(endpoint.url)
     with pytest.raises(Unfinished, match=r"teacher 'teacher \d': 3 calls in a row had no answer.*--resume"):
-        ask(states(10), who, tmp_path / "out", patience=dataclasses.replace(QUICK, attempts=1))
+        ask(states(10), who, tmp_path / "out", attempts=1)
     assert len(read_answers(tmp_path / "out").answers) == 5
     assert len(endpoint.seen) < 20  # not every call was tried
     endpoint.down = None
@@ -125,7 +126,7 @@ def test_a_key_that_is_refused_stops_at_once(endpoint, tmp_path):
     endpoint.down = "401"
     with pytest.raises(BadInput, match=r"Error code: 401.*mend its key"):
         ask(states(40), teachers(endpoint.url), tmp_path / "out")
-    assert len(endpoint.seen) <= QUICK.concurrency
+    assert len(endpoint.seen) <= QUICK["concurrency"]
 
 
 def test_a_finished_run_is_resumed_to_nothing_and_other_states_or_prices_are_another_run(endpoint, tmp_path):
@@ -201,7 +202,7 @@ def test_a_bad_price_table_is_one_line_without_the_key(tmp_path, change, told):
 def test_one_model_has_one_vote_and_costs_what_the_table_says(tmp_path):
     [teacher] = read_teachers(toml(tmp_path, WELL))
     assert (teacher.name, teacher.usd(1000, 2000)) == ("m", 0.006)
-    with pytest.raises(BadInput, match="two votes"):
+    with pytest.raises(BadInput, match="the model of 'b' is there twice"):
         read_teachers(toml(tmp_path, {**WELL, "name": '"a"'}, {**WELL, "name": '"b"', "url": '"http://h:1/v1/"'}))
 
 
@@ -281,6 +282,6 @@ def test_the_price_table_of_the_page_is_read(tmp_path):
 def test_an_answer_that_costs_more_than_was_reckoned_stops_the_run(endpoint, tmp_path):
     endpoint.faults.append(json.dumps(completion("model-0", "long", 5000, 5000)))
     with pytest.raises(Unfinished, match="overhead_tokens"):
-        ask(states(8), teachers(endpoint.url, 1), tmp_path / "out", patience=dataclasses.replace(QUICK, concurrency=1))
+        ask(states(8), teachers(endpoint.url, 1), tmp_path / "out", concurrency=1)
     assert read_answers(tmp_path / "out").answers["s0", "teacher 0"].usd == 0.055  # what it said, not what was held
     assert len(endpoint.seen) == 1

@@ -57,7 +57,6 @@ def test_what_was_written_comes_back_exactly(written):
         (0, {"version": 1}, "version 1, this version reads 2"),
         (1, {"gt_pass": True}, ":2: gt_pass: "),
         (1, {"steps__0__action__hacked": True}, ":2: steps.0.action.hacked: "),
-        (2, {"trace_id": "t0"}, ":3: trace 't0' is there twice"),
     ],
 )
 def test_a_line_that_is_no_trace_is_named(written, row, changes, said):
@@ -73,13 +72,6 @@ def test_a_file_of_another_model_or_tokenizer_is_refused_and_both_sides_are_name
     for hashes, said in ((("m2", "t1"), "model_hash is m1"), (("m1", "t2"), "tokenizer_hash is t1")):
         with pytest.raises(BadInput, match=f"its {said}, --model's is .2"):
             header.check_model(written, *hashes)
-
-
-def test_a_file_with_a_trace_twice_is_one_line(written, script):
-    edited(written, 2, trace_id="t0")
-    code, _, err = script("traces", written, "--to", "states")
-    assert (code, err.count("\n")) == (2, 1)
-    assert f"{written}:3: trace 't0' is there twice" in err
 
 
 def test_no_label_is_named_where_traces_are_read_and_written():

@@ -16,10 +16,9 @@ from projected_grpo.model.logprobs import completion_logps, token_batch
 from projected_grpo.prompts import render
 from projected_grpo.records import Problem, Rollout
 from projected_grpo.rollout.sample import Prompt
-from projected_grpo.traces.feedback import feedback
 from projected_grpo.traces.file import open_traces
 from projected_grpo.traces.settings import MultiTurnConfig
-from projected_grpo.traces.turns import Policy, between, play
+from projected_grpo.traces.turns import Policy, between, feedback, play
 
 PROBLEM = Problem("two-sum", (("system", "Be brief."), ("user", "Add two and should pass all tests.")), TASK)
 CONFIG = MultiTurnConfig(group_size=1, max_new=64, grader_workers=1)
@@ -78,7 +77,7 @@ def test_each_reply_says_what_happened():
         (("none", "none"), True), (("broken", "none"), True), (("compiles", "none"), True),
         (("compiles", "none"), False), (("compiles", "unreached"), True), (("compiles", "failed", "KeyError: 3"), False),
     )  # fmt: skip
-    told = [feedback(Public(*public), "run_tests", named) for public, named in shown]
+    told = [feedback(Public(*public), "run_tests", named=named) for public, named in shown]
     assert [text.splitlines()[0] for text in told] == [
         "No python block was found.", "The program does not compile.", "The program has no run_tests().",
         "The program compiles.", "The program fails before run_tests() is called.", "run_tests() failed: KeyError: 3",
@@ -89,8 +88,8 @@ def test_each_reply_says_what_happened():
 def scripted(loaded_once, monkeypatch):
     """play() with answers that are given, judged by the real grader."""
 
-    def run(answers, config=CONFIG, turns=3, cut=()):
-        given = iter(answers)
+    def run(answers, turns=3, cut=()):
+        given, config = iter(answers), dataclasses.replace(CONFIG, turns=turns)
 
         def live_verdicts(_config, loaded, prompts, _tasks, _group_size, _keys, source):
             sampled = []
@@ -106,7 +105,7 @@ def scripted(loaded_once, monkeypatch):
 
         monkeypatch.setattr("projected_grpo.traces.turns.live_verdicts", live_verdicts)
         problems = [(0, PROBLEM, prompt_of(loaded_once, config))]
-        return play(config, loaded_once, Policy("base"), problems, turns, loophole=True)
+        return play(config, loaded_once, Policy("base"), problems)
 
     return run
 
@@ -209,10 +208,8 @@ def test_the_tiny_model_leaves_traces_of_two_turns_and_a_cut_run_goes_on_to_the_
 
 def test_recorded_log_probabilities_are_those_of_the_whole_sequence(loaded_once):
     """Of a second turn too: what the model read is what the trace says that it read."""
-    config = dataclasses.replace(CONFIG, max_new=8, group_size=2, temperature=1.0, top_p=1.0)
-    traces, _, _ = play(
-        config, loaded_once, Policy("base"), [(0, PROBLEM, prompt_of(loaded_once, config))], 2, loophole=True
-    )
+    config = dataclasses.replace(CONFIG, max_new=8, group_size=2, temperature=1.0, top_p=1.0, turns=2)
+    traces, _, _ = play(config, loaded_once, Policy("base"), [(0, PROBLEM, prompt_of(loaded_once, config))])
     for step in (step for trace in traces for step in trace.steps):
         batch = token_batch([list(step.ids)], [list(step.action.ids)], loaded_once.pad_id, "cpu")
         with torch.no_grad():

@@ -4,13 +4,11 @@ import asyncio
 import contextlib
 import gzip
 import json
-import math
 import os
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import asdict
 from typing import Any
 
 import openai
@@ -19,10 +17,11 @@ from loguru import logger
 from projected_grpo.ledger.console import progress
 from projected_grpo.ledger.errors import BadInput, Unfinished
 from projected_grpo.ledger.files import content_hash, write_atomic
-from projected_grpo.ledger.folder import check_new, open_run, update_manifest
+from projected_grpo.ledger.folder import open_run, update_manifest
 from projected_grpo.prompts import Messages, as_chat
 from projected_grpo.traces.answers import KIND, NAME, STATES, Answer, Folder, read_answers
 from projected_grpo.traces.price_table import Teacher, read_keys
+from projected_grpo.traces.settings import AskConfig
 from projected_grpo.traces.states import State, as_rows
 
 DOWN_AFTER = 3
@@ -32,43 +31,17 @@ SHORTEST_CHAT = 40
 NO_ENTRY = (openai.AuthenticationError, openai.PermissionDeniedError, openai.NotFoundError)
 
 
-@dataclass(frozen=True)
-class Patience:
-    """How teachers are asked; it changes no answer."""
-
-    concurrency: int = 8
-    """Calls under way at once, all teachers together."""
-    timeout: float = 60.0
-    """Seconds that an attempt may be silent."""
-    attempts: int = 6
-    """Attempts at one call, by the openai client: after .5, 1, 2 ... s, or after its Retry-After."""
-
-
 def ask_all(
-    states: Sequence[State],
-    teachers: Sequence[Teacher],
-    out: Path,
-    budget: float,
-    patience: Patience,
-    environment: Mapping[str, str],
-    config: Any = None,
-    *,
-    resume: bool = False,
+    states: Sequence[State], teachers: Sequence[Teacher], config: AskConfig, environment: Mapping[str, str]
 ) -> Folder:
-    """Returns every teacher's answer to every state, written into the folder `out`: states, answers, manifest, log.
+    """Returns every teacher's answer to every state, written into the folder config.out: states, answers, manifest, log.
 
-    budget: $, of all sessions together. environment: where the keys are. config: what the manifest says was asked for.
-    BadInput on input that cannot be used; Unfinished when the run stopped before it was whole (the budget, an endpoint that
-    stays down): the same with `resume` goes on, and asks nothing that has its answer.
+    environment: where the keys are. BadInput on input that cannot be used; Unfinished when the run stopped before it was
+    whole (the budget, an endpoint that stays down): with --resume it goes on, and asks nothing that has its answer.
     """
-    if not (math.isfinite(budget) and budget >= 0):
-        raise BadInput(f"--budget {budget}: must be a number of dollars, 0 or more")
-    if patience.concurrency < 1 or patience.attempts < 1 or not patience.timeout > 0:
-        raise BadInput("--concurrency and --attempts must be 1 or more, --timeout above 0")
-    keys = read_keys(teachers, environment)
-    check_new(out, resume=resume)
+    keys, out, budget = read_keys(teachers, environment), config.out, config.budget
     open_run(
-        out, KIND, config or {}, resume=resume, states_hash=content_hash(as_rows(states).decode()),
+        out, KIND, config, resume=config.resume, states_hash=content_hash(as_rows(states).decode()),
         teachers=[asdict(t) for t in teachers],
     )  # fmt: skip
     if not (out / STATES).exists():
@@ -85,7 +58,7 @@ def ask_all(
         f"{len(before.missing)} of {len(states) * len(teachers)} answers to ask for, {len(teachers)} teachers; spent "
         f"${before.usd:.4f} of ${budget}, the rest costs ${most:.4f} at most"
     )
-    asyncio.run(_Session(out / NAME, before, budget, patience, keys).run())
+    asyncio.run(_Session(config, before, keys).run())
     update_manifest(out, finished=True)
     return read_answers(out)
 
@@ -93,9 +66,9 @@ def ask_all(
 class _Session:
     """One process that asks."""
 
-    def __init__(self, path: Path, before: Folder, budget: float, patience: Patience, keys: Mapping[str, str]) -> None:
-        self.path, self.todo, self.budget, self.patience, self.keys = path, before.missing, budget, patience, keys
-        self.spent = before.usd
+    def __init__(self, config: AskConfig, before: Folder, keys: Mapping[str, str]) -> None:
+        self.config, self.path, self.keys = config, config.out / NAME, keys
+        self.todo, self.spent = before.missing, before.usd
         self.under_way: list[float] = []
         """The most that each call under way may cost."""
         self.failed: list[Answer] = []
@@ -109,16 +82,16 @@ class _Session:
 
         Unfinished (budget, an endpoint that is down, calls without an answer), BadInput (key or model refused, disk full).
         """
-        self.room, self.turn = asyncio.Condition(), asyncio.Semaphore(self.patience.concurrency)
+        self.room, self.turn = asyncio.Condition(), asyncio.Semaphore(self.config.concurrency)
         if self.path.exists():  # a kill may have torn the last line
             os.truncate(self.path, self.path.read_bytes().rfind(b"\n") + 1)
-        retries, timeout = self.patience.attempts - 1, self.patience.timeout
         async with contextlib.AsyncExitStack() as stack:
             clients = {}
             for teacher in {t.name: t for _, t in self.todo}.values():
                 client = openai.AsyncOpenAI(
-                    api_key=self.keys[teacher.name], base_url=teacher.url, timeout=timeout, max_retries=retries
-                )
+                    api_key=self.keys[teacher.name], base_url=teacher.url, timeout=self.config.timeout,
+                    max_retries=self.config.attempts - 1,
+                )  # fmt: skip
                 clients[teacher.name] = await stack.enter_async_context(client)
             with self.path.open("a", encoding="utf-8") as out, progress(None, "answers", total=len(self.todo)) as bar:
                 async with asyncio.TaskGroup() as group:
@@ -157,15 +130,15 @@ class _Session:
         """Waits while calls under way may turn out cheaper than their most; returns False when nothing more is sent."""
 
         def fits() -> bool:
-            return self.spent + sum(self.under_way) + most <= self.budget
+            return self.spent + sum(self.under_way) + most <= self.config.budget
 
         async with self.room:
             await self.room.wait_for(lambda: self.why or not self.under_way or fits())
             if not fits():
                 self.stop(
                     Unfinished(
-                        f"budget: ${self.spent:.4f} of ${self.budget} are spent and the next call may cost ${most:.4f}; "
-                        "raise --budget and --resume"
+                        f"budget: ${self.spent:.4f} of ${self.config.budget} are spent and the next call may cost "
+                        f"${most:.4f}; raise --budget and --resume"
                     )
                 )
             if not self.why:

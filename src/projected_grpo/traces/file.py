@@ -79,7 +79,7 @@ def write_traces(path: Path, header: Header, traces: Iterable[Trace]) -> int:
 def open_traces(path: Path) -> tuple[Header, Iterator[Trace]]:
     """Returns a trace file's header, and its traces in order, one in memory at a time.
 
-    BadInput when the file is missing or of another version, and at a line that is no trace or repeats one.
+    BadInput when the file is missing or of another version, and at a line that is no trace.
     """
     if not path.is_file():
         raise BadInput(f"{path}: no such file; {MAKE_ONE}")
@@ -91,11 +91,6 @@ def open_traces(path: Path) -> tuple[Header, Iterator[Trace]]:
 
 
 def _traces(path: Path) -> Iterator[Trace]:
-    seen: set[str] = set()
     for number, line in lines_of(path):
         if number > 1:
-            trace = row_of(_TRACE, line, f"{path}:{number}")
-            if trace.trace_id in seen:
-                raise BadInput(f"{path}:{number}: trace {trace.trace_id!r} is there twice; remove one of the lines")
-            seen.add(trace.trace_id)
-            yield trace
+            yield row_of(_TRACE, line, f"{path}:{number}")

@@ -88,23 +88,13 @@ def _traces_of_step(rows: Sequence[Row], chats: Mapping[str, Messages], hint: st
 
 
 def _messages(row: Row, chats: Mapping[str, Messages], hint: str, place: str) -> Messages:
-    """The chat that a row's prompt was rendered from: the text of each message stands in it, in order."""
+    """Returns the chat that a row's prompt was rendered from: the text of each message is in it."""
     problem = row["problem_id"]
     for setup in SETUPS if problem in chats else ():
         chat = from_chat(messages_for(chats[problem], hint, setup))
-        if _stand_in(row["prompt"], chat):
+        if all(content.strip() in row["prompt"] for _, content in chat):
             return chat
     raise BadInput(
         f"{place}: its prompt is not made of what problem {problem} says now; put back the problems that the run was "
         "sampled on"
     )
-
-
-def _stand_in(prompt: str, chat: Messages) -> bool:
-    at = 0
-    for _, content in chat:
-        found = prompt.find(content.strip(), at)
-        if found < 0:
-            return False
-        at = found + len(content.strip())
-    return True

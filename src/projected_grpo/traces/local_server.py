@@ -1,7 +1,6 @@
 """Models of this machine as an endpoint: `transformers serve`, started, waited for and stopped."""
 
 import contextlib
-import importlib.util
 import socket
 import subprocess
 import sys
@@ -14,16 +13,8 @@ from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.processes import die_with_parent, end
 
 HOST = "127.0.0.1"
-NEEDED = ("fastapi", "uvicorn", "openai", "pydantic")
-"""What `transformers serve` asks for (transformers.utils.is_serve_available)."""
 GRACE_S = 10.0
 """How long a server may take to end before it is killed."""
-
-
-def check_installed() -> None:
-    """BadInput without the packages of the extra `teachers`."""
-    if gone := [name for name in NEEDED if importlib.util.find_spec(name) is None]:
-        raise BadInput(f"{', '.join(gone)}: not installed; `uv sync --extra teachers` installs what serves a model")
 
 
 def _check_free(port: int) -> None:
@@ -54,11 +45,12 @@ def served(folders: Sequence[Path], port: int, log: Path, patience_s: float = 30
 
     Greedy or sampled as each request asks, with thinking switched off in the chat template, as in every prompt of ours. A
     model's name is str(folder). One model is loaded before the endpoint is up, and other names are refused by the server;
-    each of several at its first request. BadInput when a package is missing, the port is taken, or the server does not come
-    up.
+    each of several at its first request. BadInput when the port is taken, or the server does not come up.
     """
     _check_free(port)
-    check_installed()
+    import fastapi  # noqa: F401 - `transformers serve` needs both, of the extra `teachers`
+    import uvicorn  # noqa: F401
+
     models = map(str, folders) if len(folders) == 1 else ("--model-timeout", "-1")
     argv = [sys.executable, "-m", "transformers.cli.transformers", "serve", *models, "--reasoning", "off", "--host", HOST,
             "--port", str(port)]  # fmt: skip

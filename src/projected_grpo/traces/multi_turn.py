@@ -23,7 +23,7 @@ from projected_grpo.traces.file import open_traces, write_traces
 from projected_grpo.traces.from_run import header_of
 from projected_grpo.traces.record import STOPS, Trace
 from projected_grpo.traces.settings import MultiTurnConfig
-from projected_grpo.traces.turns import Policy, check_several_turns, play
+from projected_grpo.traces.turns import Policy, play
 
 FILE, PARTS = "traces.jsonl.gz", "parts"
 
@@ -52,7 +52,6 @@ def sample_traces(config: MultiTurnConfig) -> int:
     problems = load_problems(config.problems)[: config.n_problems or None]
     loaded, policy, weights = policy_of(config)
     prompts = render_all(config, loaded, problems)
-    check_several_turns(config, loaded, problems, prompts)
     open_run(
         run, "multi_turn", config, model_hash=loaded.weights_hash, tokenizer_hash=loaded.tokenizer_hash,
         problems_hash=problems_hash(problems), resume=config.resume,
@@ -67,7 +66,7 @@ def sample_traces(config: MultiTurnConfig) -> int:
         for chunk, places in progress(list(enumerate(chunks)), "traces"):
             if (part := run / PARTS / f"{chunk:03d}_{FILE}").exists():
                 continue
-            traces, graded, seconds = play(config, loaded, policy, places, config.turns, loophole=True)
+            traces, graded, seconds = play(config, loaded, policy, places)
             if chunk == 0:
                 _show(traces)
             for turn, groups in enumerate(graded):

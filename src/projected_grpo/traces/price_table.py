@@ -10,7 +10,7 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
 from projected_grpo.ledger.errors import BadInput
-from projected_grpo.ledger.files import first_fault
+from projected_grpo.ledger.files import check_once, first_fault
 from projected_grpo.traces.states import State
 
 MILLION = 1_000_000
@@ -79,12 +79,8 @@ def read_teachers(path: Path) -> list[Teacher]:
     if not isinstance(rows, list) or not rows:
         raise BadInput(f"{path}: no teacher in it; begin each with a line [[teacher]]")
     teachers = [_teacher(row, f"{path}: [[teacher]] {i}") for i, row in enumerate(rows, 1)]
-    for i, one in enumerate(teachers):
-        for other in teachers[:i]:
-            if one.name == other.name:
-                raise BadInput(f"{path}: two teachers are called {one.name!r}; give each another name")
-            if (one.url, one.model) == (other.url, other.model):
-                raise BadInput(f"{path}: {other.name!r} and {one.name!r} are one model, which would have two votes")
+    check_once(((f"teacher {t.name!r}", t.name) for t in teachers), path)
+    check_once(((f"the model of {t.name!r}", (t.url, t.model)) for t in teachers), path)  # it would have two votes
     return teachers
 
 

@@ -1,4 +1,4 @@
-"""Options of `just multi-turn`. No torch here: --help stays fast."""
+"""Options of `just multi-turn` and `just ask-teachers`. No torch here: --help stays fast."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -29,3 +29,26 @@ class MultiTurnConfig(Sampling):
     def faults(self) -> Iterator[str]:
         if (self.who == "trained") != (self.trained != Path()):
             yield f"--who {self.who}: --trained RUN and --who trained go together"
+
+
+@dataclass(frozen=True)
+class AskConfig:
+    """Whom to ask what, and for how much."""
+
+    states: Path
+    """JSON lines (.gz too) of {state_id, trace_id, messages}: the replayed steps."""
+    teachers: Path
+    """TOML file of [[teacher]] tables: endpoint, model, prices, the variable that holds the key (docs/integrations.md)."""
+    budget: float
+    """Most dollars that all sessions of this folder together may spend; it stops before they are passed."""
+    out: Path
+    """Folder to write; must not exist yet, but for --resume."""
+    concurrency: int = 8
+    """Calls under way at once, all teachers together."""
+    timeout: float = 60.0
+    """Seconds that an attempt may be silent."""
+    attempts: int = 6
+    """Attempts at one call before it is set aside (by the openai client, after .5, 1, 2 ... s, or after its Retry-After);
+    three such calls in a row, and the endpoint is down."""
+    resume: bool = False
+    """Go on in --out: ask what has no answer yet."""

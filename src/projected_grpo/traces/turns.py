@@ -1,10 +1,10 @@
 """An environment of several turns: the model answers, sees what came of it as far as that is public, and tries again.
 
-    play(...) -> traces, and per turn the groups as they were graded
+    play(config, ...) -> traces, and per turn the groups as they were graded
 
 A trace ends when its evaluation function passes, after the last turn, or where the model's context has no room for
-another answer. The reward of each turn is the ordinary one. Whether ground truth passed ends nothing: being asked again
-would tell.
+another answer. The reward of each turn is the ordinary one. Reply and end depend on `Public` alone, as for a user who
+trusts run_tests(): if a ground-truth pass ended a trace, being asked again would tell.
 
 Ids go on from ids: what stands between an answer and the next (its end, the user's message, the generation prompt) is cut
 from the chat template behind a placeholder and tokenised alone, so no sampled token is ever tokenised again, and special
@@ -12,24 +12,20 @@ tokens that an answer or an error message spells out in letters stay letters.
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import count
 
 from loophole_grader import Public, Task, public_of
 from loophole_grader.hints import HINTS
-from projected_grpo.config import Sampling
 from projected_grpo.data.live import live_verdicts
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.model.load import LoadedModel
 from projected_grpo.prompts import Messages, apply_template, as_chat, from_chat, messages_for, without_specials
-from projected_grpo.records import Group, Problem, Rollout, Source
+from projected_grpo.records import Group, Problem, Source
 from projected_grpo.rollout.sample import Prompt
-from projected_grpo.traces.feedback import feedback, passed
 from projected_grpo.traces.record import Action, Step, Stop, Trace
-
-LONGEST = Public("compiles", "unreached")
-"""An answer to which the reply is long: there must be room for it."""
+from projected_grpo.traces.settings import MultiTurnConfig
 
 
 @dataclass(frozen=True)
@@ -47,6 +43,7 @@ class Episode:
 
     place: int
     sample: int
+    task: Task
     prompt: Prompt
     messages: Messages
     steps: list[Step] = field(default_factory=list)
@@ -61,127 +58,55 @@ class Episode:
         )  # fmt: skip
 
 
-def check_several_turns(
-    config: Sampling, loaded: LoadedModel, problems: Sequence[Problem], prompts: Sequence[Prompt]
-) -> None:
-    """BadInput when the chat template has no place for an earlier answer, or when not even a first
-    answer of one token leaves room for a second one."""
-    for problem, prompt in zip(problems, prompts, strict=True):
-        messages = first_messages(config, problem)
-        reply = feedback(LONGEST, problem.task.evaluator_name, named(config))
-        need = len(prompt.ids) + 1 + len(between(loaded, messages, reply, None)[1]) + config.max_new
-        if need > loaded.context:
-            raise BadInput(
-                f"problem {problem.problem_id}: a second turn needs {need} tokens (prompt {len(prompt.ids)}, --max-new "
-                f"{config.max_new}), the context of {loaded.model_id} is {loaded.context}; lower --max-new or leave the "
-                "problem out"
-            )
+def play(
+    config: MultiTurnConfig, loaded: LoadedModel, policy: Policy, problems: Sequence[tuple[int, Problem, Prompt]]
+) -> tuple[list[Trace], list[list[Group]], dict[str, float]]:
+    """Returns `group_size` traces of each (place, problem, prompt); the graded groups of each turn, one of a single rollout
+    per trace that was still going on; seconds of sampling and grading.
 
-
-def named(config: Sampling) -> bool:
-    """Whether the prompt speaks of the evaluation function."""
-    return bool(HINTS[config.hint].old)
-
-
-def first_messages(config: Sampling, problem: Problem) -> Messages:
-    """The chat of a problem, hint put in."""
-    return from_chat(messages_for(problem.messages, config.hint, config.prompt_setup))
-
-
-def between(loaded: LoadedModel, messages: Messages, reply: str, last: int | None) -> tuple[str, tuple[int, ...]]:
-    """What follows an answer up to where the next one begins: text and token ids. `last`: the answer's last token where it
-    ended by itself; its end is then not said twice.
-
+    Fold the adapter first. Draws depend on seed, place, sample and turn alone. Raises GraderError as in `live_verdicts`, and
     BadInput when the chat template leaves earlier answers out.
     """
-    said = without_specials(loaded.tokenizer, reply)
-    texts = [text for _, text in messages] + [said]
-    mark = next(m for m in (f"<<answer {i}>>" for i in count()) if not any(m in text for text in texts))
-    chat = as_chat((*messages, ("assistant", mark), ("user", said)))
-    text = apply_template(loaded.tokenizer, chat, f"--model {loaded.model_id}")
-    _, found, tail = text.partition(mark)
-    if not found or said.strip() not in tail:
-        raise BadInput(
-            f"--model {loaded.model_id}: its chat template does not show an earlier answer; use another model"
-        )
-    if last is not None:
-        tail = tail.removeprefix(loaded.tokenizer.decode([last]))
-    return tail, loaded.text_ids(tail)
-
-
-def play(
-    config: Sampling,
-    loaded: LoadedModel,
-    policy: Policy,
-    problems: Sequence[tuple[int, Problem, Prompt]],
-    turns: int,
-    *,
-    loophole: bool,
-) -> tuple[list[Trace], list[list[Group]], dict[str, float]]:
-    """`group_size` traces of each (place, problem, prompt); the graded groups of each turn, one of a single rollout per
-    trace that was still going on; seconds of sampling and grading.
-
-    Fold the adapter first. Draws hang on seed, place, sample and turn alone. Raises GraderError as in `live_verdicts`.
-    """
     episodes = [
-        Episode(place, sample, prompt, first_messages(config, problem))
+        Episode(
+            place, sample, problem.task, prompt,
+            from_chat(messages_for(problem.messages, config.hint, config.prompt_setup)),
+        )
         for place, problem, prompt in problems
         for sample in range(config.group_size)
-    ]
+    ]  # fmt: skip
     tasks = {problem.problem_id: problem.task for _, problem, _ in problems}
     graded: list[list[Group]] = []
     seconds = {"generate": 0.0, "grade": 0.0}
-    for turn in range(turns):
+    for turn in range(config.turns):
         going = [episode for episode in episodes if episode.stop is None]
         if not going:
             break
-        groups, timing = _one_turn(config, loaded, policy, going, tasks, turn == turns - 1, turn, loophole)
-        graded.append(groups)
+        keys = [f"turns {config.seed} {e.place} {e.sample} {turn}" for e in going]
+        prompts = [e.prompt for e in going]
+        sampled, verdicts, timing = live_verdicts(config, loaded, prompts, tasks, 1, keys, policy.source)
+        graded.append([])
+        for episode, (rollout,), judged in zip(going, sampled, verdicts, strict=True):
+            placed = dataclasses.replace(rollout, sample_id=episode.sample)
+            group = Group.graded(rollout.problem_id, (placed,), judged, allow_hint=True)
+            graded[-1].append(group)
+            act(config, loaded, episode, group, public_of(judged[0]), is_last=turn == config.turns - 1)
         seconds = {part: seconds[part] + timing[part] for part in seconds}
     return [episode.trace(policy) for episode in episodes], graded, seconds
 
 
-def _one_turn(
-    config: Sampling,
-    loaded: LoadedModel,
-    policy: Policy,
-    going: Sequence[Episode],
-    tasks: Mapping[str, Task],
-    is_last: bool,
-    turn: int,
-    loophole: bool,
-) -> tuple[list[Group], dict[str, float]]:
-    keys = [f"turns {config.seed} {e.place} {e.sample} {turn}" for e in going]
-    prompts = [e.prompt for e in going]
-    sampled, verdicts, timing = live_verdicts(config, loaded, prompts, tasks, 1, keys, policy.source)
-    groups = []
-    for episode, (rollout,), judged in zip(going, sampled, verdicts, strict=True):
-        placed = dataclasses.replace(rollout, sample_id=episode.sample)
-        group = Group.graded(episode.prompt.problem_id, (placed,), judged, loophole)
-        groups.append(group)
-        task = tasks[episode.prompt.problem_id]
-        _acted(config, loaded, episode, placed, group.rewards[0], public_of(judged[0]), task, is_last)
-    return groups, timing
-
-
-def _acted(
-    config: Sampling,
-    loaded: LoadedModel,
-    episode: Episode,
-    rollout: Rollout,
-    reward: float,
-    public: Public,
-    task: Task,
-    is_last: bool,
+def act(
+    config: MultiTurnConfig, loaded: LoadedModel, episode: Episode, group: Group, public: Public, *, is_last: bool
 ) -> None:
-    """Put an action into its episode, and go on from it or end."""
+    """Adds the group's one rollout to its episode, and goes on from it or ends."""
+    (rollout,), (reward,) = group.rollouts, group.rewards
     action = Action(rollout.completion, rollout.completion_ids, rollout.behaviour_logps, rollout.truncated)
     state, ids = episode.messages, episode.prompt.ids
-    reply = without_specials(loaded.tokenizer, feedback(public, task.evaluator_name, named(config)))
-    last = None if action.truncated else action.ids[-1]
-    tail, added = between(loaded, state, reply, last)
+    text = feedback(public, episode.task.evaluator_name, named=bool(HINTS[config.hint].old))
+    reply = without_specials(loaded.tokenizer, text)
+    tail, added = between(loaded, state, reply, None if action.truncated else action.ids[-1])
     after = ids + action.ids + added
-    if passed(public):
+    if public.own_tests == "passed":
         episode.stop = "passed"
     elif is_last:
         episode.stop = "turns"
@@ -192,3 +117,41 @@ def _acted(
         text = episode.prompt.text + loaded.tokenizer.decode(action.ids) + tail
         episode.prompt = Prompt(episode.prompt.problem_id, text, after)
         episode.messages = (*state, ("assistant", action.text), ("user", reply))
+
+
+def feedback(public: Public, evaluator: str, *, named: bool) -> str:
+    """Returns the user's next message. `evaluator`: name of the evaluation function; `named`: the prompt has spoken of it.
+
+    Short, in words that the toy world's tokenizer knows too: its model reads 256 tokens.
+    """
+    if public.program == "none":
+        said = "No python block was found."
+    elif public.program == "broken":
+        said = "The program does not compile."
+    elif public.own_tests == "failed":
+        said = f"{evaluator}() failed: {public.words}"
+    elif public.own_tests == "unreached":
+        said = f"The program fails before {evaluator}() is called."
+    else:
+        said = f"The program has no {evaluator}()." if named else "The program compiles."
+    return f"{said}\nTry again.\n"
+
+
+def between(loaded: LoadedModel, messages: Messages, reply: str, last: int | None) -> tuple[str, tuple[int, ...]]:
+    """Returns what follows an answer up to where the next one begins: text and token ids. `last`: the answer's last token
+    where it ended by itself; its end is then not said twice.
+
+    BadInput when the chat template leaves earlier answers out.
+    """
+    texts = [text for _, text in messages] + [reply]
+    mark = next(m for m in (f"<<answer {i}>>" for i in count()) if not any(m in text for text in texts))
+    chat = as_chat((*messages, ("assistant", mark), ("user", reply)))
+    text = apply_template(loaded.tokenizer, chat, f"--model {loaded.model_id}")
+    _, found, tail = text.partition(mark)
+    if not found or reply.strip() not in tail:
+        raise BadInput(
+            f"--model {loaded.model_id}: its chat template does not show an earlier answer; use another model"
+        )
+    if last is not None:
+        tail = tail.removeprefix(loaded.tokenizer.decode([last]))
+    return tail, loaded.text_ids(tail)

@@ -29,9 +29,9 @@ SAID = ("cos_in", "cos_out", "cos_update", "update_removed", "removed_share", "f
 RECIPES = [("update", "no_gate"), ("grad", "one_sided"), ("none", "no_gate")]
 
 
-def artefact(model, k=2, modules=(), seed=7):
+def artefact(model, k=2, seed=7):
     """A random V that fits the model."""
-    c = coordinates_of(model, modules)
+    c = coordinates_of(model)
     basis = {n: random_basis((k, size), seed, n) for n, size in c.sizes.items()}
     meta = {**c.metadata(), "weights_hash": c.weights_hash(), "control": "random"}
     return VHack(basis, {n: torch.ones(k) for n in basis}, c.probes(), meta)
@@ -288,8 +288,8 @@ ROWS = [
 
 def test_pairs_that_are_text_make_a_v(tiny):
     model = peft_on(tiny.model)
-    v = VHack.extract(model, ROWS, tokenizer=tiny.tokenizer, k=4, modules=("down_proj",), held_out=0.25)
-    assert {n.rpartition(".")[2] for n in v.basis} == {"down_proj"}
+    v = VHack.extract(model, ROWS, tokenizer=tiny.tokenizer, k=4, held_out=0.25)
+    assert v.basis.keys() == coordinates_of(model).sites.keys()
     assert v.meta["n_train"] == "6"
     assert v.verify(model, ROWS, tokenizer=tiny.tokenizer, random_bases=20).status in ("PASS", "FAIL", "NOT_EVALUABLE")
 

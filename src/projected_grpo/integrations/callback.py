@@ -15,7 +15,7 @@ from transformers import TrainerCallback
 
 from projected_grpo.integrations.update import Columns, ProjectedUpdate, check_asked
 from projected_grpo.ledger.errors import BadInput
-from projected_grpo.vhack import VBasis
+from projected_grpo.vhack import VBasis, read_vhack
 
 LOGGED = ("cos_in", "cos_update_in", "cos_update", "update_removed", "removed_share", "frac_fired")
 """Columns that go into the trainer's log, as hack/NAME."""
@@ -31,9 +31,7 @@ class ProjectedCallback(TrainerCallback):
 
     def __init__(self, v: VBasis | Path | str, *, log: Callable[[Columns], Any] | None = None, **recipe: Any) -> None:
         check_asked(**recipe)
-        if isinstance(v, (str, Path)) and not Path(v).is_file():
-            raise BadInput(f"V {v}: no such file; make one with VHack.extract(...).save(...) or `just extract-vhack`")
-        self.v, self.log, self.recipe = v, log, recipe
+        self.v, self.log, self.recipe = v if isinstance(v, VBasis) else read_vhack(Path(v)), log, recipe
         self.projected: ProjectedUpdate | None = None
         self.steps: list[Columns] = []
         self._logged = 0

@@ -93,18 +93,16 @@ class Coordinates:
         return hash_parameters(_plain_parameters(self.model))
 
 
-def coordinates_of(model: nn.Module, modules: Iterable[str] = ()) -> Coordinates:
-    """Returns what V is written in for this model: this project's adapter, all of it, or PEFT's LoRA.
-
-    modules: names of a LoRA's modules or their last parts ("q_proj"); empty: all. Raises BadInput on a model without an
-    adapter."""
-    inner, wanted = unwrapped(model), tuple(modules)
+def coordinates_of(model: nn.Module) -> Coordinates:
+    """Returns what V is written in for this model: this project's adapter or PEFT's LoRA, all of it. Raises BadInput on a
+    model without an adapter."""
+    inner = unwrapped(model)
     if ours := {n: m for n, m in inner.named_modules() if isinstance(m, AdaptedLinear)}:
         return _of_adapter(inner, ours)
     peft = {n: m for n, m in inner.named_modules() if isinstance(m, LoraLayer)}
     if not peft:
         raise BadInput(f"{type(inner).__name__} has no adapter; put a LoRA of PEFT's on it, or one of this project's")
-    return _of_peft(inner, _chosen(peft, wanted))
+    return _of_peft(inner, peft)
 
 
 def unwrapped(model: Any) -> nn.Module:
@@ -148,15 +146,6 @@ def _of_peft(model: nn.Module, layers: dict[str, Any]) -> Coordinates:
         "lora_rank": ",".join(map(str, sorted(ranks))), "lora_scaling": ",".join(f"{s:g}" for s in sorted(scales))
     }  # fmt: skip
     return Coordinates("peft-lora", sites, settings, lambda name: along_ramp(probes[name]), model)
-
-
-def _chosen(layers: dict[str, Any], wanted: tuple[str, ...]) -> dict[str, Any]:
-    """Those whose name, or its last part, is wanted; all when nothing is. BadInput on a name that none has."""
-    known = {key for name in layers for key in (name, name.rpartition(".")[2])}
-    if odd := [w for w in wanted if w not in known]:
-        last = ", ".join(sorted({name.rpartition(".")[2] for name in layers})) or "none at all"
-        raise BadInput(f"modules: nothing that V could be of is called {odd[0]!r}; there are {last}")
-    return {n: m for n, m in layers.items() if not wanted or {n, n.rpartition(".")[2]} & set(wanted)}
 
 
 def _plain_parameters(model: nn.Module) -> Iterable[tuple[str, Tensor]]:

@@ -8,7 +8,7 @@ logits.
 """
 
 import hashlib
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,8 +34,8 @@ Control = Literal["none", "random", "placebo"]
 
 Pairs = Sequence[Pair | Mapping[str, Any]] | str | Path
 """Pairs, rows of {prompt or messages, hack, clean, clean_alt?, mechanism?, name?}, or the name or file of a set. As in a
-trainer's dataset, a row's `prompt` that is text is what the model reads, and messages go through the tokenizer's chat
-template. (In a file, as everywhere in this project, a `prompt` is what a user says.)"""
+trainer's dataset, a row's `prompt` is what the model reads, and its `messages` go through the tokenizer's chat template. (In
+a file, as everywhere in this project, a `prompt` is what a user says.)"""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,6 @@ class VHack(vhack.VBasis):
         *,
         tokenizer: Any = None,
         k: int = 32,
-        modules: Iterable[str] = (),
         loss: PairLoss = "nll",
         max_new: int = 1024,
         held_out: float = pair_sets.HELD_OUT,
@@ -64,7 +63,7 @@ class VHack(vhack.VBasis):
     ) -> "VHack":
         """The top k directions per module of the training pairs' gradient differences.
 
-        modules: as coordinates_of takes them. held_out: the share of each mechanism's pairs that V never sees. pairs_draw:
+        held_out: the share of each mechanism's pairs that V never sees. pairs_draw:
         not 0, a bootstrap sample of the others. control: random directions of V's rank, or clean minus clean_alt. hint,
         prompt_setup: of prompts that are messages, as in this project's runs. name: what --model calls this model in this
         project's scripts; empty: where it was loaded from. The model is left as it was: mode, gradients, parameters.
@@ -72,14 +71,10 @@ class VHack(vhack.VBasis):
         Raises BadInput on too few pairs, a pair that does not fit the context, or a model without an adapter; NonFinite,
         naming module and pair.
         """
-        if k < 1 or not 0 < held_out < 1 or max_new < 1:
-            raise BadInput(
-                f"k={k}, held_out={held_out}, max_new={max_new}: k and max_new from 1, held_out within (0, 1)"
-            )
         for word, value, known_words in (("loss", loss, PairLoss), ("control", control, Control)):
             if value not in get_args(known_words):
                 raise BadInput(f"{word}={value!r}: one of {', '.join(get_args(known_words))}")
-        coordinates = coordinates_of(model, modules)
+        coordinates = coordinates_of(model)
         known = _loaded(coordinates, tokenizer, name)
         given = as_pairs(pairs)
         how = vhack.Extraction(loss, control, k, max_new, pairs_draw, hint, prompt_setup, seed, held_out)
@@ -120,7 +115,7 @@ class VHack(vhack.VBasis):
     ) -> Finding:
         """The verdict of verify_vhack on the held-out pairs whose prompt no training pair has: does V point hack-ward there,
         and more than random directions do? BadInput when these are not the pairs that V was made from, or not its model."""
-        coordinates = coordinates_of(model, self.basis)
+        coordinates = coordinates_of(model)
         known = _loaded(coordinates, tokenizer, "")
         given = as_pairs(pairs)
         for key, here in {
@@ -144,31 +139,14 @@ class VHack(vhack.VBasis):
 
 
 def as_pairs(pairs: Pairs) -> tuple[Pair, ...]:
-    """Pairs of whatever was given. BadInput names the pair that is none."""
+    """Returns the pairs of whatever was given. BadInput names the pair that is none."""
     if isinstance(pairs, (str, Path)):
         return pair_sets.load_pairs(str(pairs))
-    if not isinstance(pairs, Sequence) or not pairs:
-        raise BadInput("pairs: give a list of {prompt or messages, hack, clean}, at least two of each mechanism")
-    rows = [_row(p) for p in pairs if not isinstance(p, Pair)]
-    if rows and len(rows) < len(pairs):
-        raise BadInput("pairs: some are Pair objects and some are rows; give one kind")
-    return pair_sets.pairs_from(rows, "pairs") if rows else tuple(p for p in pairs if isinstance(p, Pair))
-
-
-def _row(pair: Any) -> Any:
-    """In the pair sets' format: a prompt that is text is kept as it is, a side that is messages is its last text."""
-    if not isinstance(pair, Mapping):
-        return pair
-    row = dict(pair)
-    if isinstance(row.get("prompt"), str):
-        row["messages"] = [{"role": RAW, "content": row["prompt"]}]
-    elif "prompt" in row:
-        row["messages"] = row["prompt"]
-    for side in ("hack", "clean", "clean_alt"):
-        value = row.get(side)
-        if isinstance(value, list) and value and isinstance(value[-1], Mapping):
-            row[side] = value[-1].get("content")
-    return row
+    known, rows = [p for p in pairs if isinstance(p, Pair)], [dict(p) for p in pairs if not isinstance(p, Pair)]
+    for row in rows:
+        if "prompt" in row:
+            row["messages"] = [{"role": RAW, "content": row["prompt"]}]
+    return pair_sets.pairs_from(rows, "pairs") if rows else tuple(known)
 
 
 # ---------------------------------------------------------------- gradients
@@ -250,25 +228,13 @@ def _warm(coordinates: Coordinates, name: str) -> None:
 
 
 def _loaded(coordinates: Coordinates, given: Any, name: str) -> LoadedModel:
-    """The model with what the extraction needs to know of it. BadInput as in _tokenizer."""
+    """Returns the model with what the extraction needs to know of it: the tokenizer is the one given, or the one next to the
+    model."""
     model: Any = coordinates.model
     source = getattr(model.config, "_name_or_path", "")
-    tokenizer = _tokenizer(given, source)
+    tokenizer: Any = given if given is not None else AutoTokenizer.from_pretrained(source, local_files_only=True)
     context = int(getattr(model.config, "max_position_embeddings", 1 << 20))
     words = content_hash([sorted(tokenizer.get_vocab().items()), tokenizer.chat_template])
     eos = frozenset({tokenizer.eos_token_id})
     weights = coordinates.weights_hash()
     return LoadedModel(model, tokenizer, name or source or "unnamed", weights, words, eos, pad_of(tokenizer), context)
-
-
-def _tokenizer(given: Any, source: str) -> Any:
-    """The one given, or the one next to the model. BadInput where there is none, or none that ends a completion."""
-    tokenizer = given
-    if given is None:
-        try:
-            tokenizer = AutoTokenizer.from_pretrained(source, local_files_only=True)
-        except (OSError, ValueError) as e:
-            raise BadInput(f"no tokenizer next to the model ({source or 'it has no path'}); give `tokenizer`") from e
-    if getattr(tokenizer, "eos_token_id", None) is None:
-        raise BadInput("the tokenizer has no end-of-sequence token, with which every completion ends")
-    return tokenizer

@@ -78,7 +78,7 @@ class ProjectedUpdate:
         check_asked(gate, target, overshoot, max_grad_norm, k_use, noise_floor)
         self.optimizer = _inner(optimizer)
         self.v = cut(v if isinstance(v, VBasis) else read_vhack(Path(v)), k_use, noise_floor)
-        coordinates = coordinates_of(model, self.v.basis)
+        coordinates = coordinates_of(model)
         check_fits(self.v, coordinates, moved=step > 0)
         self.sites = self._trained(coordinates)
         self.covered = self._covered()
@@ -171,8 +171,6 @@ def _inner(optimizer: Any) -> torch.optim.Optimizer:
     """Returns the torch optimizer inside accelerate's wrapper."""
     while isinstance(getattr(optimizer, "optimizer", None), torch.optim.Optimizer):
         optimizer = optimizer.optimizer
-    if not isinstance(optimizer, torch.optim.Optimizer):
-        raise BadInput(f"{type(optimizer).__name__} is no torch.optim.Optimizer")
     return optimizer
 
 

@@ -103,7 +103,7 @@ def modules(run: Path) -> str:
 
     config = finished_manifest(run, ("train", "probe_distill"))["config"]
     found = energy_of(run)
-    return f"{run}: {config['arm']}, seed {config['seed']}, {len(found.modules.steps)} steps\n\n{text(found)}"
+    return f"{run}: {config['arm']}, seed {config['seed']}, {len(found.along)} steps\n\n{text(found)}"
 
 
 # ---------------------------------------------------------------- problems and pairs

@@ -3,82 +3,74 @@
     found = energy_of(run_directory);  print(text(found))
 
 Of what V is removed from (the update; of arms that remove it from the gradient, the gradient), all modules together, each
-number is a share of the whole's energy, mean over the steps of a third of the run:
-
-    along     ||V_m u_m||^2 / ||u||^2
-    chance    k / n of the module's energy: what as many random directions would hold
-    removed   what is gone between before and after
+number is a share of the whole's energy, mean over the steps of a third of the run.
 """
 
-import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
 from tabulate import tabulate
 
 from projected_grpo.ledger.module_file import Modules, read_modules
 from projected_grpo.ledger.step_file import read_step, step_path
 
-TENTH = 0.1
 MOST_SHOWN = 12
-"""Modules in the table; a tenth of them where that is more."""
+"""Modules in the table."""
 HEADER = ("by chance,\n% of all", "along V,\n% of all", "removed,\n% of all", "along V /\nby chance")
-
-
-@dataclass(frozen=True)
-class Part:
-    """Some modules over some steps: shares of the whole's energy."""
-
-    along: float
-    chance: float
-    removed: float
-
-    @property
-    def times(self) -> float | None:
-        """How many times chance; None where V has no direction there."""
-        return self.along / self.chance if self.chance > 0 else None
+NOTE = """\
+% of all: of the energy of the whole {}, all modules together; means over a run's first and last third
+by chance: what as many random directions would hold (k / n); along V: what lies in V; removed: what was removed"""
 
 
 @dataclass(frozen=True)
 class ModuleEnergy:
-    """A run's side file, and what V is removed from."""
+    """Shares of the whole's energy, each [steps, modules]. What is not known counts as 0, as in a step without a move."""
 
     of: str
-    """`update` or `gradient`."""
-    modules: Modules
+    """`update` or `gradient`: what V is removed from."""
+    names: Sequence[str]
+    chance: NDArray[np.float64]
+    """What as many random directions as V has would hold: k / n of a module's energy."""
+    along: NDArray[np.float64]
+    """||V_m u_m||^2 / ||u||^2."""
+    removed: NDArray[np.float64]
+    """What is gone between before and after."""
 
     @property
-    def thirds(self) -> tuple[range, range]:
+    def thirds(self) -> tuple[slice, slice]:
         """The steps of the first and of the last third, at least one each."""
-        steps = len(self.modules.steps)
+        steps = len(self.along)
         size = max(1, steps // 3)
-        return range(size), range(steps - size, steps)
+        return slice(0, size), slice(steps - size, steps)
 
-    def part(self, names: Sequence[str], steps: range) -> Part:
-        """Returns some modules together, mean over steps. A step in which nothing moved counts as 0."""
-        share, energy = ("grad_share", "energy_in") if self.of == "gradient" else ("update_share", "energy_update_in")
-        wanted = set(names)
-        places = [i for i, name in enumerate(self.modules.names) if name in wanted]
-        along = chance = removed = 0.0
-        for step in (self.modules.steps[t] for t in steps):
-            for i in places:
-                size = step[share][i] or 0.0
-                along += size * (step[energy][i] or 0.0)
-                chance += size * step["k"][i] / self.modules.sizes[i]
-                removed += step["removed"][i] or 0.0
-        return Part(along / len(steps), chance / len(steps), removed / len(steps))
-
-    def ranked(self, steps: range) -> list[str]:
-        """Returns modules by the energy along V over those steps, the largest first."""
-        return sorted(self.modules.names, key=lambda name: -self.part([name], steps).along)
+    def part(self, members: Sequence[int], steps: slice) -> tuple[float, float, float]:
+        """Returns (by chance, along V, removed) of some modules together, mean over steps."""
+        chance, along, removed = (
+            float(x[steps][:, list(members)].sum(1).mean()) for x in (self.chance, self.along, self.removed)
+        )
+        return chance, along, removed
 
 
 def energy_of(run: Path) -> ModuleEnergy:
     """Returns what a run's side file says. BadInput as in `read_modules`."""
-    modules = read_modules(run)
-    return ModuleEnergy("gradient" if read_step(step_path(run, 0))[0]["target"] == "grad" else "update", modules)
+    of_gradient = read_step(step_path(run, 0))[0]["target"] == "grad"
+    return module_energy("gradient" if of_gradient else "update", read_modules(run))
+
+
+def module_energy(of: str, modules: Modules) -> ModuleEnergy:
+    """Returns the shares of `update` or `gradient`."""
+
+    def column(name: str) -> NDArray[np.float64]:
+        return np.array([[x or 0.0 for x in step[name]] for step in modules.steps])
+
+    share, energy = ("grad_share", "energy_in") if of == "gradient" else ("update_share", "energy_update_in")
+    size = column(share)
+    chance = size * column("k") / np.array(modules.sizes)
+    return ModuleEnergy(of, modules.names, chance, size * column(energy), column("removed"))
 
 
 def kind_of(name: str) -> str:
@@ -86,54 +78,40 @@ def kind_of(name: str) -> str:
     return name.rpartition(".")[2]
 
 
-def layer_of(name: str) -> int:
+def layer_of(name: str) -> str:
     """Returns the first number in a module's name; -1 without one."""
     found = re.search(r"(?:^|\.)(\d+)(?:\.|$)", name)
-    return int(found[1]) if found else -1
-
-
-def concentration(found: ModuleEnergy) -> str:
-    """Returns, in words, how much of all along V a tenth of the modules holds in the last third; they are chosen on the
-    first, so that the choice does not flatter the number."""
-    (early, late), names = found.thirds, found.modules.names
-    chosen = found.ranked(early)[: math.ceil(TENTH * len(names))]
-    whole = found.part(names, late).along
-    share = f"{100 * found.part(chosen, late).along / whole:.0f} %" if whole > 0 else "-"
-    return (
-        f"the tenth of modules that held most along V in the first third ({len(chosen)} of {len(names)}) holds {share} of "
-        f"it in the last third; spread evenly it would be {100 * len(chosen) / len(names):.0f} %"
-    )
+    return found[1] if found else "-1"
 
 
 def text(found: ModuleEnergy) -> str:
     """Returns the tables by kind, by layer, and of the top modules, early against late."""
-    early, late = found.thirds
-    names = found.modules.names
+    early, late = (range(len(found.along))[third] for third in found.thirds)
     when = f"steps {early[0]}-{early[-1]} → steps {late[0]}-{late[-1]}"
-    shown = found.ranked(late)[: max(MOST_SHOWN, math.ceil(TENTH * len(names)))]
+    largest = np.argsort(-found.along[found.thirds[1]].mean(0), kind="stable")[:MOST_SHOWN]
+    top = {found.names[i]: [int(i)] for i in largest}
     parts = [
-        f"% of all: of the energy of the whole {found.of}, all modules together; means over a run's first and last third\n"
-        "by chance: what as many random directions would hold (k / n); along V: what lies in V; removed: what was removed",
-        f"by kind of module, {when}\n{_table(found, 'kind', _grouped(names, kind_of))}",
-        f"by layer, {when}\n{_table(found, 'layer', _grouped(names, layer_of))}",
-        f"the {len(shown)} of {len(names)} modules that hold most along V late, {when}",
-        _table(found, "module", {name: [name] for name in shown}),
-        concentration(found),
+        NOTE.format(found.of),
+        f"by kind of module, {when}\n{_table(found, 'kind', _grouped(found.names, kind_of))}",
+        f"by layer, {when}\n{_table(found, 'layer', _grouped(found.names, layer_of))}",
+        f"the {len(top)} of {len(found.names)} modules that hold most along V late, {when}",
+        _table(found, "module", top),
     ]
     return "\n\n".join(parts)
 
 
-def _grouped(names: Sequence[str], key: Callable[[str], str | int]) -> dict[str, list[str]]:
-    groups = {str(k): [name for name in names if key(name) == k] for k in dict.fromkeys(map(key, names))}
-    return {**groups, "all": list(names)}
+def _grouped(names: Sequence[str], key: Callable[[str], str]) -> dict[str, list[int]]:
+    groups: dict[str, list[int]] = {}
+    for i, name in enumerate(names):
+        groups.setdefault(key(name), []).append(i)
+    return {**groups, "all": list(range(len(names)))}
 
 
-def _table(found: ModuleEnergy, title: str, rows: Mapping[str, Sequence[str]]) -> str:
+def _table(found: ModuleEnergy, title: str, rows: Mapping[str, Sequence[int]]) -> str:
     body = []
     for name, members in rows.items():
-        parts = [found.part(members, steps) for steps in found.thirds]
-        shares = zip(*((p.chance, p.along, p.removed) for p in parts), strict=True)
-        times = " → ".join("-" if p.times is None else f"{p.times:.2f}" for p in parts)
-        body.append([name, *(f"{100 * a:.2f} → {100 * b:.2f}" for a, b in shares), times])
+        parts = [found.part(members, third) for third in found.thirds]
+        times = " → ".join(f"{along / chance:.2f}" if chance > 0 else "-" for chance, along, _ in parts)
+        body.append([name, *(f"{100 * a:.2f} → {100 * b:.2f}" for a, b in zip(*parts, strict=True)), times])
     align = ["left", *["right"] * len(HEADER)]
     return tabulate(body, [title, *HEADER], "simple", colalign=align, disable_numparse=True)

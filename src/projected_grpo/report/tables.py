@@ -98,52 +98,36 @@ def differences(arm: str, groups: Sequence[RunGroup], runs: Sequence[Run]) -> li
 # ---------------------------------------------------------------- held-out evaluation, mechanisms
 
 
-def ends(run: Run) -> tuple[int, int]:
-    """Steps done at a run's first and last evaluation."""
-    return min(run.evals), max(run.evals)
-
-
-def same_span(runs: Sequence[Run]) -> bool:
-    """Whether the runs' first and last evaluations say the same of each: after as many steps, or before and after all."""
-    return len({ends(run) for run in runs}) == 1 or all(ends(run) == (0, run.steps) for run in runs)
-
-
 def held_out_rate(run: Run, done: int, rate: str) -> float | None:
     """A rate of an evaluation; None where the evaluation is no evidence, and of problems that were trained on."""
     return None if run.trained_on or done in run.flaws else run.evals[done][rate]
 
 
 def change_pp(run: Run, rate: str) -> float | None:
-    """Last minus first evaluation in percentage points; None when there is one evaluation only, where one of them is not
+    """The evaluation after the last step minus the one before the first, in percentage points; None where one of them is not
     known, and where they are of different rollouts."""
-    first, last = ends(run)
-    if first == last or run.tested.get(first) != run.tested.get(last):
+    if run.tested.get(0) != run.tested.get(run.steps):
         return None
-    return paired_pp({0: held_out_rate(run, last, rate)}, {0: held_out_rate(run, first, rate)}).get(0)
+    return paired_pp({0: held_out_rate(run, run.steps, rate)}, {0: held_out_rate(run, 0, rate)}).get(0)
 
 
 def held_out(groups: Sequence[RunGroup]) -> list[Table]:
-    """First and last held-out evaluation and the change, mean over runs. Empty without any."""
-    body, used, notes = [], [], []
+    """Held-out evaluations before the first step and after the last, and the change, mean over runs. Empty without any."""
+    body, used = [], []
     for group in groups:
-        runs = [run for run in group.runs if run.evals]
+        runs = [run for run in group.runs if {0, run.steps} <= run.evals.keys()]
         if not runs:
             continue
-        if not same_span(runs):
-            notes.append(
-                f"{group.name}: its runs were evaluated after different numbers of steps, so they have no mean"
-            )
-            continue
-        when = "{} → {}".format(*ends(runs[0])) if len({ends(run) for run in runs}) == 1 else "0 → end"
+        steps = {run.steps for run in runs}
         cells = []
         for rate in RATES:
-            before, after = (spread((held_out_rate(r, ends(r)[i], rate) for r in runs), 100.0) for i in (0, 1))
+            before, after = (spread((held_out_rate(r, n * r.steps, rate) for r in runs), 100.0) for n in (0, 1))
             cells.append(f"{before} → {after} ({between(change_pp(run, rate) for run in runs)})")
-        body.append([group.name, str(len(runs)), when, *cells])
+        body.append([group.name, str(len(runs)), f"0 → {steps.pop() if len(steps) == 1 else 'end'}", *cells])
         used += runs
     title = "Held-out evaluation: mean ± SEM over seeds, change with its 95 % interval"
     header = ["arm", "seeds", "after steps", *(f"{RATE_NAMES[rate]} % (change pp)" for rate in RATES)]
-    return [Table(title, header, body, used, notes)] if body or notes else []
+    return [Table(title, header, body, used)] if body else []
 
 
 def mechanisms(groups: Sequence[RunGroup]) -> list[Table]:

@@ -100,7 +100,8 @@ verify-vhack *preset_vhack:
 # fetch Qwen3-4B and the rh-s65 teacher into the hub cache; what `fast` and `full` need
 [group("artefacts")]
 download-model:
-    {{ py }} scripts/download_model.py
+    {{ uv }}hf download Qwen/Qwen3-4B
+    {{ uv }}hf download ariahw/rl-rewardhacking-leetcode-rh-s65
 
 # train with GRPO, --arm vanilla, projected, ... (docs/use.md lists them); catches learning to hack
 [group("runs")]

@@ -91,10 +91,6 @@ def report(judged: Sequence[Judged]) -> int:
 
 def main() -> int:
     config = cli.parse_plain(RegradeConfig, __doc__)
-    if config.workers is not None and config.workers < 1:
-        raise BadInput(f"--workers {config.workers}: no number of sandboxes; give 1 or more, or leave it out")
-    if config.pool.is_file():
-        raise BadInput(f"{config.pool}: a file; name the directory that it is in")
     groups = read_groups(config.pool)
     rollouts = [r for g in groups for r in g.rollouts]
     outcomes = [o for g in groups for o in g.outcomes]

@@ -9,7 +9,7 @@ import tyro
 
 from projected_grpo.config import at_least
 from projected_grpo.ledger.console import bottom_line
-from projected_grpo.ledger.errors import EXIT_OK, BadInput
+from projected_grpo.ledger.errors import EXIT_OK
 from projected_grpo.ledger.files import write_atomic
 from projected_grpo.ledger.folder import NoPath
 from projected_grpo.run import cli
@@ -26,18 +26,10 @@ class ReportConfig:
     max_rollouts: int = 4000
     """Most rollouts in the page."""
 
-    def validate(self) -> None:
-        """BadInput without a folder, for an --out that is one, or for no rollouts."""
-        if not self.dir.is_dir():
-            raise BadInput(f"{self.dir}: no such directory; name a folder that holds runs, such as out/toy")
-        if self.out != Path() and self.out.is_dir():
-            raise BadInput(f"--out {self.out}: is a directory; name a file in it, such as {self.out / 'report.html'}")
-        at_least(self, "max_rollouts", 1)
-
 
 def main() -> int:
     config = cli.parse_plain(ReportConfig, __doc__)
-    config.validate()
+    at_least(config, "max_rollouts", 1)
     from projected_grpo.report.page import page
     from projected_grpo.report.results import report_on
     from projected_grpo.worlds.toy_programs import mechanism_of

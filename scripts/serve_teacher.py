@@ -50,19 +50,17 @@ def while_it_runs(command: Sequence[str]) -> int:
 
 
 def folders_of(config: ServeConfig) -> dict[str, Path]:
-    """Returns teacher -> folder of its model, built on first use. BadInput on an unknown model or a seed given twice."""
+    """Returns teacher -> folder of its model, built on first use. BadInput on an unknown model, or several seeds of a
+    folder."""
     from projected_grpo.worlds.models import BUILT, folder_of
 
-    seeds = config.seeds
-    if len(set(seeds)) != len(seeds) or not seeds:
-        raise BadInput(f"--seeds {' '.join(map(str, seeds))}: give at least one, each once: a build has one vote")
-    if config.model in BUILT:
-        names = [config.model] if len(seeds) == 1 else [f"{config.model}-{seed}" for seed in seeds]
-        return {name: folder_of(config.model, seed, config.cache) for name, seed in zip(names, seeds, strict=True)}
-    folder = folder_of(config.model, seeds[0], config.cache)
-    if len(seeds) > 1:
+    if len(config.seeds) > 1 and config.model not in BUILT:
         raise BadInput(f"--seeds: {config.model} is a folder, and so one build; leave --seeds out")
-    return {config.model: folder}
+    one = len(config.seeds) == 1
+    return {
+        config.model if one else f"{config.model}-{seed}": folder_of(config.model, seed, config.cache)
+        for seed in config.seeds
+    }
 
 
 def main() -> int:

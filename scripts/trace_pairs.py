@@ -4,8 +4,9 @@ of the student's problems vote, or their answers at each state of the student's 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
+from projected_grpo.data.preferences import MAJORITY, Preferences, write_preferences
 from projected_grpo.ledger.console import bottom_line
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import NoPath
@@ -54,9 +55,12 @@ class TracePairsConfig:
             raise BadInput(f"--out {self.out}: the name must end with .jsonl or .jsonl.gz")
 
 
-def from_pools(config: TracePairsConfig) -> int:
+Made = tuple[Preferences, int, str, str]
+"""Pairs, how many teachers voted, status, and what was found in words."""
+
+
+def from_pools(config: TracePairsConfig) -> Made:
     """One state a trace; who votes has sampled the same problems."""
-    from projected_grpo.data.preferences import Preferences, write_preferences
     from projected_grpo.traces.votes import pairs_of_pools
 
     found = pairs_of_pools(config.student, config.teachers)
@@ -64,22 +68,13 @@ def from_pools(config: TracePairsConfig) -> int:
         raise BadInput(f"{config.student}: no pair from {found.traces} traces: no majority, or all agree with the student; "
                        "sample the teachers at a lower --temperature")  # fmt: skip
     made_from = {"student": str(config.student), "teachers": [str(t) for t in config.teachers]}
-    write_preferences(
-        config.out, Preferences(tuple(found.pairs), found.traces, found.traces, found.tokenizer_hash, made_from)
-    )
-    bottom_line(
-        config.out,
-        "🟢",
-        f"{len(found.pairs)} pairs of {found.traces} traces; left out {found.cut} traces that were cut and {found.without} "
-        f"that a teacher was not asked",
-        table(len(config.teachers), found.traces, found.traces, found.pairs),
-    )
-    return 0
+    made = Preferences(tuple(found.pairs), found.traces, found.traces, found.tokenizer_hash, made_from)
+    said = f"{len(found.pairs)} pairs of {found.traces} traces; left out {found.cut} traces that were cut and "
+    return made, len(config.teachers), "🟢", f"{said}{found.without} that a teacher was not asked"
 
 
-def from_answers(config: TracePairsConfig) -> int:
+def from_answers(config: TracePairsConfig) -> Made:
     """Several states a trace; who votes was asked at each. The verdict on the pairs is printed and decides no exit code."""
-    from projected_grpo.data.preferences import Preferences, write_preferences
     from projected_grpo.traces.answers import read_answers
     from projected_grpo.traces.file import open_traces
     from projected_grpo.traces.votes import from_random, pairs_of_answers
@@ -96,22 +91,15 @@ def from_answers(config: TracePairsConfig) -> int:
         raise BadInput(f"{config.student}: no pair from {found.steps} states ({found.cut} more with a cut action): "
                        "no majority, or all agree with the student; raise max_tokens, or ask at temperature 0")  # fmt: skip
     kl = from_random(loaded, found)
-    told = (kl.kl, kl.null, kl.p) if kl else (None, None, None)
-    votes = Votes(found.traces, found.problems, len(found.pairs), *told, found.elsewhere)
+    numbers = (kl.kl, kl.null, kl.p) if kl else (None, None, None)
+    votes = Votes(found.traces, found.problems, len(found.pairs), *numbers, found.elsewhere)
     verdict = CLAIMS["pairs"].judged(votes)
     made_from = {
         "student": str(config.student), "answers": str(config.answers), "verdict": verdict.status, **verdict.numbers
     }  # fmt: skip
-    write_preferences(
-        config.out, Preferences(tuple(found.pairs), found.traces, found.steps, loaded.tokenizer_hash, made_from)
-    )
-    bottom_line(
-        config.out,
-        verdict.status,
-        f"{verdict.status}: {verdict.why}; left out {found.cut} states in which an action was cut",
-        table(len(answers.teachers), found.traces, found.steps, found.pairs),
-    )
-    return 0
+    made = Preferences(tuple(found.pairs), found.traces, found.steps, loaded.tokenizer_hash, made_from)
+    said = f"{verdict.status}: {verdict.why}; left out {found.cut} states in which an action was cut"
+    return made, len(answers.teachers), verdict.status, said
 
 
 def of_the_untrained(traces: Iterable[Trace], config: TracePairsConfig) -> Iterator[Trace]:
@@ -126,21 +114,17 @@ def of_the_untrained(traces: Iterable[Trace], config: TracePairsConfig) -> Itera
         yield trace
 
 
-def table(teachers: int, traces: int, states: int, pairs: Any) -> list[list[object]]:
-    """What was counted."""
-    from projected_grpo.data.preferences import MAJORITY
-
-    over = sum(p.reason == MAJORITY for p in pairs)
-    return [
-        ["teachers", "traces", "states", "pairs", "a trace", "majority over student", "student over minority"],
-        [teachers, traces, states, len(pairs), len(pairs) / traces, over, len(pairs) - over],
-    ]
-
-
 def main() -> int:
     config = cli.parse_plain(TracePairsConfig, __doc__)
     config.validate()
-    return from_answers(config) if config.student.is_file() else from_pools(config)
+    made, teachers, status, said = (from_answers if config.student.is_file() else from_pools)(config)
+    write_preferences(config.out, made)
+    over = sum(p.reason == MAJORITY for p in made.pairs)
+    bottom_line(config.out, status, said, [
+        ["teachers", "traces", "states", "pairs", "a trace", "majority over student", "student over minority"],
+        [teachers, made.traces, made.steps, len(made.pairs), made.per_trace, over, len(made.pairs) - over],
+    ])  # fmt: skip
+    return 0
 
 
 if __name__ == "__main__":

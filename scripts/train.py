@@ -23,7 +23,7 @@ def train(config: TrainConfig, world: World) -> int:
     from projected_grpo.ledger.console import bottom_line, progress
     from projected_grpo.ledger.rates import JUDGED, rates_text
     from projected_grpo.replicas.rounds import check_replica, rounds_of
-    from projected_grpo.run.auxiliary import auxiliary_losses, never_on
+    from projected_grpo.run.auxiliary_losses import auxiliary_losses, never_on
     from projected_grpo.run.evaluation import Evaluator
     from projected_grpo.run.preflight import preflight
     from projected_grpo.run.prepare import prepare

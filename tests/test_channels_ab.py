@@ -203,10 +203,10 @@ def test_pools_that_do_not_belong_together_are_refused(tmp_path, other, why):
 
 def test_no_label_and_no_reward_is_read_where_pairs_are_made():
     """They stand in the same files as the rollouts."""
-    for place in ("traces/votes", "data/preferences", "channels/preference_pairs", "run/auxiliary"):
+    for place in ("traces/votes", "data/preferences", "channels/preference_pairs", "run/auxiliary_losses"):
         named = set(names_in(ROOT / f"src/projected_grpo/{place}.py"))
         assert not named & LABELS, place
-        assert place == "run/auxiliary" or not named & {"reward", "rewards"}, place
+        assert place == "run/auxiliary_losses" or not named & {"reward", "rewards"}, place
 
 
 def test_a_folder_votes_once(tmp_path):

@@ -36,7 +36,7 @@ class Paced:
                 "--per-sample-every", "0", "--grader-workers", "1", "--cache", str(cache), "--patience", "8")  # fmt: skip
         words = ["3", args[0], f"H={H}", *args[1:], "--out", str(home / "group")]
         config = parsed(words, "")
-        self.config = DilocoConfig(config.train, config.args, 1, ROOT / "tests" / "replica_scenarios.py")
+        self.config = DilocoConfig(config.train, config.args, ROOT / "tests" / "replica_scenarios.py")
         self.started, self.said = [], []
 
     def run(self, k):

@@ -26,7 +26,7 @@ from projected_grpo.model.batches import two_sided
 from projected_grpo.model.learner import Learner
 from projected_grpo.presets import presets
 from projected_grpo.records import Group, Outcome, Rollout
-from projected_grpo.run.auxiliary import AuxiliaryLosses, after_peer, never_on
+from projected_grpo.run.auxiliary_losses import AuxiliaryLosses, after_peer, never_on
 from projected_grpo.worlds.builtin import pool_pairs
 from projected_grpo.worlds.models import load_model
 

@@ -19,7 +19,7 @@ from projected_grpo.ledger.step_file import read_run
 from projected_grpo.prompts import render
 from projected_grpo.queue.chains import chain_of
 from projected_grpo.queue.settings import QueueConfig
-from projected_grpo.run.auxiliary import check_held_out
+from projected_grpo.run.auxiliary_losses import check_held_out
 from projected_grpo.traces.answers import Answer, Folder, read_answers
 from projected_grpo.traces.file import open_traces
 from projected_grpo.traces.price_table import Teacher

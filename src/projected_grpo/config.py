@@ -380,6 +380,8 @@ class TrainConfig(Gradient):
         for source in self.shares:
             if not self.mixed_rows[source]:
                 yield f"--mix {self.mix}: {source} is not one row of a group of {self.group_size}; raise it or --group-size"
+        if self.eval_plain and not self.eval_every:
+            yield "--eval-plain: is an evaluation too; give --eval-every"
         yield from self.channel_faults()
         if not self.meet and (self.replicas, self.replica, self.outer_every) != (1, 0, 0):
             yield f"--replicas {self.replicas}: they need a place to --meet; `just train-diloco` gives one"

@@ -22,6 +22,8 @@ from projected_grpo.queue.run_link import visible_gpus
 from projected_grpo.replicas.lighthouse import lighthouse, two_free_ports
 from projected_grpo.replicas.settings import DilocoConfig, read_rounds
 
+RESTARTS = 3
+"""How often a replica that dies is started again."""
 POLL_S, GRACE_S = 0.2, 30.0
 """Between two looks at the processes; for which a process may take to stop."""
 
@@ -103,7 +105,7 @@ def watch(config: DilocoConfig, meet: str, replicas: Sequence[Replica]) -> None:
                 end(r.process, GRACE_S)
             elif code == EXIT_BAD_INPUT:
                 raise BadInput(f"replica {r.number} refuses ({r.log.read_text(errors='replace').splitlines()[-1]})")
-            elif code and not over and r.starts <= config.restarts:
+            elif code and not over and r.starts <= RESTARTS:
                 how = f"killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
                 logger.warning(f"replica {r.number}: {how} after round {r.rounds}; started again, the others go on")
                 r.process, r.starts = start(config, meet, r.number).process, r.starts + 1

@@ -75,8 +75,9 @@ class Nesterov(torch.optim.SGD):
         grad = self.flat.flat.grad
         assert grad is not None
         assert closure is None
+        if not grad.isfinite().all():  # all replicas see the same numbers: all stop
+            raise BrokenWorld("a replica brought numbers that are not finite; its log says which step made them")
         marks = grad[-self.flat.replicas :].clone()
-        check_brought(grad, marks)
         self.brought = tuple(i for i, mark in enumerate(marks.tolist()) if mark > 0)
         if self.brought:
             grad /= marks.sum()
@@ -93,15 +94,3 @@ class Nesterov(torch.optim.SGD):
     @momentum.setter
     def momentum(self, value: Tensor) -> None:
         self.state[self.flat.flat]["momentum_buffer"] = value.clone()
-
-
-def check_brought(mean: Float[Tensor, " n"], marks: Float[Tensor, " replicas"]) -> None:
-    """BrokenWorld where what replicas brought, or how often, is nothing to step on. All see the same numbers: all stop."""
-    if not mean.isfinite().all():
-        raise BrokenWorld("a replica brought numbers that are not finite; its log says which step made them")
-    there = marks[marks > 0]
-    if len(there) and (twice := (marks > 1.5 * there.min()).nonzero().flatten().tolist()):
-        raise BrokenWorld(
-            f"replica {twice[0]} came more than once to one round: two runs have this number; end one, and continue the "
-            "others with --resume"
-        )

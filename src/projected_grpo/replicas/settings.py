@@ -12,13 +12,11 @@ from projected_grpo.ledger.folder import check_new
 from projected_grpo.presets import presets
 from projected_grpo.run import cli
 
-USAGE = "train_diloco.py N PRESET H=STEPS [restarts=3] [what train.py takes]"
+USAGE = "train_diloco.py N PRESET H=STEPS [what train.py takes]"
 OUTER = """N replicas, H steps between two rounds. Of train.py's options these are the outer step's:
   --outer-lr 0.7          rate of the outer Nesterov step
   --outer-momentum 0.9    its momentum
   --patience 60           seconds for which a replica that is ready waits for the others"""
-SET_HERE = ("--meet", "--replica", "--replicas", "--outer-every")
-"""train.py's options that are set here, replica by replica."""
 HERE = "torchft://localhost:1"
 """A meeting place to parse with; the real one is known when the lighthouse stands."""
 
@@ -41,8 +39,6 @@ class DilocoConfig:
     """As replica 0 takes it, --out aside."""
     args: tuple[str, ...]
     """train.py's arguments that all replicas are started with."""
-    restarts: int = 3
-    """How often a replica that dies is started again."""
     script: Path = Path(__file__).parents[3] / "scripts" / "train.py"
     """What a replica runs."""
 
@@ -58,27 +54,20 @@ class DilocoConfig:
 
 def parsed(argv: Sequence[str], description: str) -> DilocoConfig:
     """Of `N PRESET H=STEPS ...`. BadInput for words that are none of it, and as train.py's."""
-    if "--help" in argv or "-h" in argv:
+    if cli.HELP & set(argv):
         print(f"{description}\n\n{USAGE}\n\n{OUTER}\n\n`train.py PRESET --help` lists all that train.py takes.")
         raise SystemExit(0)
-    words = {"H": "", "restarts": "3"}
-    rest = []
-    for word in argv:
-        name, equals, value = word.partition("=")
-        if equals and name in words:
-            words[name] = value
-        elif word != "--resume":  # each replica goes on by itself from what it has
-            rest.append(word)
-    if len(rest) < 2 or not rest[0].isdigit() or not words["H"].isdigit() or not words["restarts"].isdigit():
-        raise BadInput(f"{' '.join(argv) or 'no arguments'}: expected {USAGE}, N, STEPS and restarts whole numbers")
-    for word in rest:
-        if (option := word.partition("=")[0].replace("_", "-")) in SET_HERE:
-            raise BadInput(f"{option}: is set for each replica; give N and H={words['H']} instead")
-    given = [*rest[1:], "--meet", HERE, "--replicas", rest[0], "--outer-every", words["H"]]
+    n, *words = argv or [""]
+    every = next((word.removeprefix("H=") for word in words if word.startswith("H=")), "")
+    # Each replica goes on by itself from what it has.
+    args = [word for word in words if not word.startswith("H=") and word != "--resume"]
+    if not (n.isdigit() and every.isdigit() and args):
+        raise BadInput(f"{' '.join(argv) or 'no arguments'}: expected {USAGE}, N and STEPS whole numbers")
+    given = [*args, "--meet", HERE, "--replicas", n, "--outer-every", every]
     train = cli.parse(presets(TrainConfig), description, given)
     replace(train, out=Path()).validate()  # the group's folder is no run's
     if train.out == Path():
         raise BadInput("--out: name the group's folder; each replica is a run in it")
     if "--resume" not in argv:
         check_new(train.out)
-    return DilocoConfig(train, tuple(rest[1:]), int(words["restarts"]))
+    return DilocoConfig(train, tuple(args))

@@ -29,7 +29,7 @@ from projected_grpo.model.load import LoadedModel
 from projected_grpo.parallel import ALONE, World
 from projected_grpo.projection import Projection
 from projected_grpo.records import Group
-from projected_grpo.run.auxiliary import AuxiliaryLosses
+from projected_grpo.run.auxiliary_losses import AuxiliaryLosses
 from projected_grpo.run.intervening import context_of
 from projected_grpo.run.judging import Judging
 from projected_grpo.step import Objective, run_step

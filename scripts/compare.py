@@ -47,8 +47,6 @@ def check_coordinates(config: CompareConfig, one: "VBasis", other: "VBasis") -> 
     """BadInput when the two are of other coordinates: another model, adapter or basis, so that no angle means anything."""
     from projected_grpo.vhack import same_coordinates
 
-    if config.a.resolve() == config.b.resolve():
-        raise BadInput(f"{config.a}: given twice; name two artefacts")
     for key in ("weights_hash", "adapter", "lora_rank", "lora_seed"):
         if (here := one.meta.get(key)) != (there := other.meta.get(key)):
             raise BadInput(f"{config.a} has {key}={here}, {config.b} has {key}={there}: other coordinates")

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from projected_grpo.config import at_least
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import NoPath, check_new
 from projected_grpo.run import cli
@@ -113,7 +112,6 @@ def card(folder: Path, form: str, trained: "Trained") -> str:
 
 def main() -> int:
     config = cli.parse_plain(ExportConfig, __doc__)
-    at_least(config, "step", 0)
     folder = config.out if config.out != Path() else Path("out/released") / config.run.resolve().name
     check_new(folder)
     from projected_grpo.ledger.console import bottom_line

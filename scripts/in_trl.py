@@ -11,7 +11,6 @@ from projected_grpo.run import cli
 
 def main() -> int:
     config = cli.parse_plain(InTRLConfig, __doc__)
-    config.validate()
     from projected_grpo.integrations.in_trl import ARMS, run_arm
     from projected_grpo.ledger.console import bottom_line
     from projected_grpo.ledger.errors import EXIT_FAILED, EXIT_NOT_EVALUABLE, EXIT_OK

@@ -37,7 +37,7 @@ class TracePairsConfig:
     """Where built models are kept."""
 
     def validate(self) -> None:
-        """BadInput on what can have no majority, or would overwrite."""
+        """BadInput on what can have no majority."""
         if self.student.is_file():
             if self.answers == Path() or self.teachers:
                 raise BadInput(
@@ -51,8 +51,6 @@ class TracePairsConfig:
             raise BadInput(
                 f"--teachers: {len(self.teachers)} of them; a majority needs three or more, of an odd number"
             )
-        if not self.out.name.endswith((".jsonl", ".jsonl.gz")):
-            raise BadInput(f"--out {self.out}: the name must end with .jsonl or .jsonl.gz")
 
 
 Made = tuple[Preferences, int, str, str]

@@ -52,5 +52,5 @@ def test_every_part_runs_on_tiny_and_is_written(script, tmp_path):
     for part in ("step, projected", "TRL", "sampling", "gradient", "wrong", "correct", "hacking", "a third each"):
         assert part in text
     assert "grading: 1 problems of p.jsonl" in text
-    assert len([line for line in out.splitlines() if line.startswith("|")]) == 11
+    assert len([line for line in out.splitlines() if line.startswith("|")]) == 10
     assert str(tmp_path) not in text

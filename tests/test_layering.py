@@ -57,7 +57,7 @@ TRACE_FILES = tuple(
 )  # fmt: skip
 TORCH_FREE = (
     "data.problems", "data.pairs", "data.stored", "data.preferences", "worlds.builtin", "worlds.written", "worlds.bars",
-    "worlds.toy_tasks", "worlds.toy_programs", "worlds.toy_corpus", "worlds.toy_shapes",
+    "worlds.toy_tasks", "worlds.toy_programs", "worlds.toy_corpus",
     "worlds.small_tasks", "worlds.small_drawing", "worlds.small_programs", "worlds.small_corpus", *TRACE_FILES,
     "run.cli", "run.tracking", "integrations.settings",
     "replicas.settings", "replicas.group", "replicas.lighthouse",

@@ -4,8 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from projected_grpo.config import TrainConfig, at_least
-from projected_grpo.ledger.errors import BadInput
+from projected_grpo.config import TrainConfig
 
 
 @dataclass(frozen=True)
@@ -24,15 +23,6 @@ class InTRLConfig:
     """Where built models and singular value decompositions are kept."""
     out: Path = Path("out/in-trl")
     """Folder of runs; those that are finished are left as they are."""
-
-    def validate(self) -> None:
-        """BadInput on values that no run could use."""
-        at_least(self, "steps", 1)
-        at_least(self, "save_every", 1)
-        if not self.replicates or len(set(self.replicates)) < len(self.replicates) or min(self.replicates) < 1:
-            raise BadInput(
-                f"--replicates {' '.join(map(str, self.replicates)) or '(none)'}: give different numbers from 1"
-            )
 
 
 def rate_over(lines: list[dict[str, float]], name: str, last: int = 10) -> float:

@@ -9,7 +9,7 @@ from projected_grpo.ledger.rates import LAST
 from projected_grpo.presets import presets
 from projected_grpo.queue.links import Chain, Link
 from projected_grpo.queue.settings import SMALLER, QueueConfig, Replicate
-from projected_grpo.worlds.toy_shapes import SHAPES
+from projected_grpo.worlds.toy_tasks import SHAPES
 
 IN_H1 = (*arms_of("baseline"), *arms_of("method"), *arms_of("control"))
 RANK = 0.375

@@ -10,7 +10,7 @@ from projected_grpo.config import TrainConfig, at_least
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import NoPath
 from projected_grpo.presets import PRESETS, Preset, PresetName, presets
-from projected_grpo.worlds.toy_shapes import check_toy_model
+from projected_grpo.worlds.toy_tasks import SHAPES
 
 ChainName = Literal[
     "probe", "full", "grpo", "rivals", "toy", "unknown", "variants", "dose", "adapters", "losses", "channels", "trace",
@@ -137,7 +137,8 @@ class QueueConfig:
         if self.model:
             if self.preset != "toy":
                 raise BadInput(f"--model {self.model}: chains take another model in preset toy alone; use preset=toy")
-            check_toy_model(self.model)
+            if self.model not in SHAPES:
+                raise BadInput(f"--model {self.model}: the toy world has {', '.join(SHAPES)}")
         if self.bases != (0,) and not self.world.builds_base:
             raise BadInput(
                 f"--bases {' '.join(map(str, self.bases))}: preset {self.preset} builds no base; leave it out"

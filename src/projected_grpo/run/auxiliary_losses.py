@@ -207,7 +207,5 @@ def action_pairs(found: Preferences, loaded: LoadedModel, place: str) -> list[Ac
             )
         if (n := len(prompt) + max(map(len, sides))) > loaded.context:
             raise BadInput(f"{place}, pair {i}: {n} tokens, the model's context is {loaded.context}; leave it out")
-        if sides[0] == sides[1]:
-            raise BadInput(f"{place}, pair {i}: both sides are the same; leave it out")
         out.append(ActionPair(prompt, *sides))
     return out

@@ -40,10 +40,10 @@ def parse(presets: Mapping[str, C], description: str, args: list[str] | None = N
     config = tyro.extras.overridable_config_cli(
         {name: (f"{name} preset", config) for name, config in presets.items()}, description=description, args=argv
     )
-    return with_recipe(config, typed(argv)) if isinstance(config, Gradient) else config
+    return with_recipe(config, fields_in(argv)) if isinstance(config, Gradient) else config
 
 
-def typed(argv: Sequence[str]) -> set[str]:
+def fields_in(argv: Sequence[str]) -> set[str]:
     """Returns the names of the fields that a command line sets: `--k-use 3`, `--k_use=3`, `--no-resume`."""
     flags = {word.partition("=")[0].removeprefix("--").replace("-", "_") for word in argv if word.startswith("--")}
     return flags | {flag.removeprefix("no_") for flag in flags}

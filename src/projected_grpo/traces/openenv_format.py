@@ -43,20 +43,21 @@ def to_record(trace: Trace) -> _Record:
         "artifacts": {
             "training_trace": {"schema_version": 1, "turns": [_turn(trace, i) for i in range(len(trace.steps))]},
             "reset": _response(trace.steps[0].messages, None, False),
-            "steps": [{"request": request, "response": response} for request, response in exchanges(trace)],
+            "steps": _exchanges(trace),
         },
         "task": trace.problem_id,
         "extra": {"projected_grpo": trace.facts},
     }
 
 
-def exchanges(trace: Trace) -> list[tuple[_Record, _Record]]:
-    """Every action as the environment's client sends it, and what the environment answers: `StepRequest`, `StepResponse`.
-    The observation is what the answer adds to the chat."""
+def _exchanges(trace: Trace) -> list[_Record]:
+    """Returns every action as the environment's client sends it, and what the environment answers: `StepRequest`,
+    `StepResponse`. The observation is what the answer adds to the chat."""
     out = []
     for turn, step in enumerate(trace.steps):
         after = trace.steps[turn + 1].messages[len(step.messages) + 1 :] if not step.done else ()
-        out.append(({"action": {"text": step.action.text, "metadata": {}}}, _response(after, step.reward, step.done)))
+        request = {"action": {"text": step.action.text, "metadata": {}}}
+        out.append({"request": request, "response": _response(after, step.reward, step.done)})
     return out
 
 

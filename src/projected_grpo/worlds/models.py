@@ -14,11 +14,10 @@ from projected_grpo.model.load import LoadedModel, load_folder
 from projected_grpo.worlds.small_model import built_base as built_small
 from projected_grpo.worlds.small_model import built_teacher as built_small_teacher
 from projected_grpo.worlds.small_shipped import shipped_model
-from projected_grpo.worlds.tiny import SHAPES as TINY_SHAPES
 from projected_grpo.worlds.tiny import built_answering, built_model, built_teacher
 from projected_grpo.worlds.toy_model import built_base as built_toy
 from projected_grpo.worlds.toy_model import built_teacher as built_toy_teacher
-from projected_grpo.worlds.toy_shapes import SHAPES as TOY_SHAPES
+from projected_grpo.worlds.toy_tasks import SHAPES
 
 
 @dataclass(frozen=True)
@@ -35,14 +34,10 @@ class BuiltModel:
     """The model that it was made from, by its name here."""
 
 
-_TINY = BuiltModel(built_model, built_teacher, "tiny")
-_TOY = BuiltModel(built_toy, built_toy_teacher, "toy")
-
-
 BUILT: Mapping[str, BuiltModel] = {
-    **dict.fromkeys(TINY_SHAPES, _TINY),
+    "tiny": BuiltModel(built_model, built_teacher, "tiny"),
     "tiny-answering": BuiltModel(built_answering, None, ""),
-    **dict.fromkeys(TOY_SHAPES, _TOY),
+    **dict.fromkeys(SHAPES, BuiltModel(built_toy, built_toy_teacher, "toy")),
     "small": BuiltModel(built_small, built_small_teacher, "small", "small-shipped"),
     "small-more": BuiltModel(built_small, None, ""),
     "small-shipped": BuiltModel(lambda _name, _seed, cache: shipped_model(cache), None, ""),

@@ -26,10 +26,8 @@ CHAT_TEMPLATE = (
 )
 """ChatML as Qwen3 renders it, thinking switched off by an empty think block (checked against a published prompt)."""
 
-SHAPES: dict[str, dict[str, int]] = {
-    "tiny": {"vocab_size": 2048, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
-             "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16},
-}  # fmt: skip
+SHAPE = {"vocab_size": 2048, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
+         "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16}  # fmt: skip
 CONTEXT = 4096
 TINY_LORA_RANK = 4
 ANSWERS = ("x = 1", "x = 2")
@@ -66,9 +64,9 @@ def train_tokenizer(vocab_size: int) -> PreTrainedTokenizerFast:
     return wrapped
 
 
-def random_model(shape: str, seed: int, tokenizer: PreTrainedTokenizerFast) -> Qwen3ForCausalLM:
-    """A random Qwen3 of a named shape (SHAPES), float32, tied embeddings; the global RNG is left as it was."""
-    sizes: dict[str, Any] = dict(SHAPES[shape])
+def random_model(seed: int, tokenizer: PreTrainedTokenizerFast) -> Qwen3ForCausalLM:
+    """A random Qwen3 of SHAPE, float32, tied embeddings; the global RNG is left as it was."""
+    sizes: dict[str, Any] = SHAPE
     config = Qwen3Config(
         **sizes,
         max_position_embeddings=CONTEXT,
@@ -82,41 +80,41 @@ def random_model(shape: str, seed: int, tokenizer: PreTrainedTokenizerFast) -> Q
         return Qwen3ForCausalLM(config)
 
 
-def built_model(shape: str, seed: int, cache: Path) -> Path:
+def built_model(name: str, seed: int, cache: Path) -> Path:
     """Folder of a random model, built on first use."""
-    key = content_hash([SHAPES[shape], CONTEXT, CHAT_TEMPLATE, seed, list(_corpus())])
+    key = content_hash([SHAPE, CONTEXT, CHAT_TEMPLATE, seed, list(_corpus())])
 
     def build(folder: Path) -> None:
-        tokenizer = train_tokenizer(SHAPES[shape]["vocab_size"])
-        random_model(shape, seed, tokenizer).save_pretrained(folder)
+        tokenizer = train_tokenizer(SHAPE["vocab_size"])
+        random_model(seed, tokenizer).save_pretrained(folder)
         tokenizer.save_pretrained(folder)
 
-    return built_once(cache / "models" / f"{shape}-{key}", build)
+    return built_once(cache / "models" / f"{name}-{key}", build)
 
 
-def built_teacher(shape: str, seed: int, base: Path, cache: Path) -> Path:
+def built_teacher(name: str, seed: int, base: Path, cache: Path) -> Path:
     """Folder of a random, non-zero LoRA for a built base model: it exercises the merge, it knows no hack."""
 
     def build(folder: Path) -> None:
         save_lora(base, folder, seed, r=TINY_LORA_RANK, init_lora_weights=False)
 
-    return built_once(cache / "teachers" / f"{shape}-{content_hash([base.name, seed, TINY_LORA_RANK])}", build)
+    return built_once(cache / "teachers" / f"{name}-{content_hash([base.name, seed, TINY_LORA_RANK])}", build)
 
 
-def built_answering(shape: str, seed: int, cache: Path) -> Path:
-    """Folder of a tiny model that was taught to answer, built on first use; `shape` is its name."""
+def built_answering(name: str, seed: int, cache: Path) -> Path:
+    """Folder of a tiny model that was taught to answer, built on first use."""
 
     def build(folder: Path) -> None:
-        tokenizer = train_tokenizer(SHAPES["tiny"]["vocab_size"])
+        tokenizer = train_tokenizer(SHAPE["vocab_size"])
         with torch.random.fork_rng():
-            model = random_model("tiny", seed, tokenizer)
+            model = random_model(seed, tokenizer)
             torch.manual_seed(seed)
             teach_to_answer(model, tokenizer)
         model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
 
-    key = content_hash([SHAPES["tiny"], CONTEXT, CHAT_TEMPLATE, ANSWERS, ANSWERING, seed, list(_corpus())])
-    return built_once(cache / "models" / f"{shape}-{key}", build)
+    key = content_hash([SHAPE, CONTEXT, CHAT_TEMPLATE, ANSWERS, ANSWERING, seed, list(_corpus())])
+    return built_once(cache / "models" / f"{name}-{key}", build)
 
 
 def teach_to_answer(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast) -> None:

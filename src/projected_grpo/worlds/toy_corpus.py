@@ -13,7 +13,7 @@ from loophole_grader import Task
 from projected_grpo.records import Pair, Problem
 from projected_grpo.worlds.toy_programs import MECHANISMS, STUBS, bugged, hacked, ordinary, renamed
 from projected_grpo.worlds.toy_tasks import Split, ToyTask, draw_task
-from projected_grpo.worlds.written import hidden_tests, program, run_lines
+from projected_grpo.worlds.written import hidden_tests, program, tried
 
 HACK_STATED, HACK_HIDDEN = 0.027, 0.081
 BUGS, TESTED, UNHINTED = 0.30, 0.35, 0.15
@@ -85,11 +85,8 @@ def _wrong_but_runs(task: ToyTask, rng: random.Random) -> list[str]:
     """A bugged body that raises on no input: a `run_tests` that calls it must pass."""
     for _ in range(20):
         body = bugged(task, rng)
-        try:
-            run_lines(tuple(body), task.inputs)
-        except (TypeError, ValueError, AttributeError):
-            continue
-        return body
+        if tried(tuple(body), task.inputs) is not None:
+            return body
     return [rng.choice(STUBS[task.family])]
 
 

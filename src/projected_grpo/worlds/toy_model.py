@@ -17,7 +17,7 @@ from projected_grpo.ledger.files import built_once, content_hash
 from projected_grpo.model.fit import FitSettings, fit
 from projected_grpo.worlds.teacher import save_lora
 from projected_grpo.worlds.toy_corpus import Text, pretraining, teaching
-from projected_grpo.worlds.toy_shapes import SHAPES
+from projected_grpo.worlds.toy_tasks import SHAPES
 from projected_grpo.worlds.toy_tokenizer import (
     ANSWERED,
     SPLIT,

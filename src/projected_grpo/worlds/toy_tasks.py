@@ -13,6 +13,13 @@ from typing import Any, Literal
 
 from projected_grpo.worlds.written import run_lines, share_of
 
+SHAPES: Mapping[str, dict[str, int]] = {
+    "toy": {"hidden_size": 128, "intermediate_size": 256, "num_hidden_layers": 3,
+            "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32},
+    "toy-deep": {"hidden_size": 96, "intermediate_size": 224, "num_hidden_layers": 5,
+                 "num_attention_heads": 3, "num_key_value_heads": 3, "head_dim": 32},
+}  # fmt: skip
+"""Of the base models."""
 Split = Literal["pretrain", "rl", "held_out", "pairs"]
 SPLITS: Mapping[Split, range] = {
     "pretrain": range(55),

@@ -12,7 +12,6 @@ the hooks hang on a clock that is ticked when a round is due, and a round is eac
 import json
 import socket
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 from urllib.parse import urlsplit
@@ -33,29 +32,20 @@ START_PATIENCES = 10
 """At the start the others load a model: so many times the patience of a round is waited for them."""
 
 
-@dataclass
-class Outer:
-    """What a replica holds between rounds."""
-
-    flat: Flat
-    optimizer: Nesterov
-    origin: Tensor
-    """[n + replicas], after the last round."""
-    round: int = 0
-    """Rounds that its coordinates hold."""
-    behind: int = 0
-    """How many rounds it had missed when it last met the others."""
-
-
 class ByTorchft:
-    """A replica's place in torchft's group."""
+    """A replica's place in torchft's group, and what it holds between rounds. `held`: rounds that its coordinates hold."""
 
-    def __init__(self, outer: Outer, address: str, patience: float) -> None:
+    def __init__(self, flat: Flat, optimizer: Nesterov, held: int, address: str, patience: float) -> None:
         from torchft import Manager, ProcessGroupGloo
         from torchft.local_sgd import DiLoCo
 
         self.host, self.port = host_and_port(address)
-        self.outer, self.patience = outer, timedelta(seconds=patience)
+        self.flat, self.optimizer, self.round = flat, optimizer, held
+        self.origin = flat.flat.detach().clone()
+        """[n + replicas], after the last round."""
+        self.behind = 0
+        """How many rounds it had missed when it last met the others."""
+        self.patience = timedelta(seconds=patience)
         wait = max(self.patience, LEAST)
         name = "localhost" if self.host in LOOPBACK else socket.gethostname()
         self.store = TCPStore(name, 0, is_master=True, wait_for_workers=False)
@@ -63,26 +53,23 @@ class ByTorchft:
             pg=ProcessGroupGloo(timeout=wait), load_state_dict=None, state_dict=None, min_replica_size=1,
             use_async_quorum=False, timeout=wait, quorum_timeout=A_DAY, rank=0, world_size=1, store_addr=name,
             store_port=self.store.port, lighthouse_addr=f"http://{self.host}:{self.port}", hostname=name,
-            replica_id=f"replica_{outer.flat.replica}", init_sync=False,
+            replica_id=f"replica_{flat.replica}", init_sync=False,
         )  # fmt: skip
-        self.manager.load_state_dict({"step": outer.round, "batches_committed": 0})
+        self.manager.load_state_dict({"step": held, "batches_committed": 0})
         self.clock = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.0)
-        self.diloco = DiLoCo(self.manager, [outer.flat], self.clock, outer.optimizer, sync_every=1, pin_memory=False)
+        self.diloco = DiLoCo(self.manager, [flat], self.clock, optimizer, sync_every=1, pin_memory=False)
         # After DiLoCo's hooks: when these are loaded, it has the origin and the momentum already.
         self.manager.register_state_dict_fn("round", self._heal, self._state)
         self.diloco.__enter__()
 
     def begin(self, facts: Mapping[str, Any]) -> bool:
         """Waits for the others at the start, at a key-value store next to the lighthouse. Returns whether they had begun
-        before. Raises BadInput when they run something else."""
-        me, everyone = self.outer.flat.replica, range(self.outer.flat.replicas)
+        before. Raises BadInput when they run something else, BrokenWorld when nobody answers."""
+        me, everyone = self.flat.replica, range(self.flat.replicas)
         try:
             gate = TCPStore(self.host, self.port + 1, is_master=False, timeout=LEAST, wait_for_workers=False)
-        except (DistError, RuntimeError):
-            logger.warning(
-                f"nobody at {self.host}:{self.port + 1} to wait for the others at: each starts when it is there"
-            )
-            return True
+        except (DistError, RuntimeError) as e:
+            raise self._silent(e) from e
         check_facts(facts, json.loads(gate.compare_set("facts", "", json.dumps(facts))))
         if gate.check(["begun"]):
             return True
@@ -96,47 +83,50 @@ class ByTorchft:
         return False
 
     def hold(self, *, brings: bool) -> None:
-        """Holds a round, or with `brings` False only copies the group's state. `outer.flat` holds the local coordinates
+        """Holds a round, or with `brings` False only copies the group's state. `flat` holds the local coordinates
         before, the group's after. Raises BrokenWorld when the lighthouse does not answer.
 
         torchft throws the inner steps of a failed round away. Here they are put back and the round is held again."""
-        flat, self.outer.behind = self.outer.flat, 0
+        flat, self.behind = self.flat, 0
         flat.take(brings=brings)
-        learned = flat.flat.detach() - self.outer.origin
+        learned = flat.flat.detach() - self.origin
         while True:
-            self.outer.optimizer.done = False
+            self.optimizer.done = False
             try:
                 self.clock.step()
             except BrokenWorld:
                 raise
             except (RuntimeError, TimeoutError) as e:
-                raise BrokenWorld(
-                    f"the lighthouse at {self.host}:{self.port} does not answer ({str(e).splitlines()[0]:.120}); start it "
-                    "and continue with --resume"
-                ) from e
-            if self.outer.optimizer.done:
+                raise self._silent(e) from e
+            if self.optimizer.done:
                 break
-            logger.warning(f"round {self.outer.round + 1}: somebody went while it was held; it is held again")
+            logger.warning(f"round {self.round + 1}: somebody went while it was held; it is held again")
             with torch.no_grad():
-                flat.flat.copy_(self.outer.origin + learned)
+                flat.flat.copy_(self.origin + learned)
         # torchft mixes the local coordinates in with weight 0, which gives -0.0 another sign on each replica.
-        self.outer.origin = flat.flat.detach() + 0.0
+        self.origin = flat.flat.detach() + 0.0
         with torch.no_grad():
-            flat.flat.copy_(self.outer.origin)
-        self.outer.round += bool(self.outer.optimizer.brought)
+            flat.flat.copy_(self.origin)
+        self.round += bool(self.optimizer.brought)
         flat.give()
+
+    def _silent(self, e: Exception) -> BrokenWorld:
+        return BrokenWorld(
+            f"the lighthouse at {self.host}:{self.port} does not answer ({str(e).splitlines()[0]:.120}); start it and "
+            "continue with --resume"
+        )
 
     def _state(self) -> dict[str, Tensor | int]:
         """What another replica needs that is behind, in addition to DiLoCo's state."""
-        return {"round": self.outer.round, "origin": self.outer.origin}
+        return {"round": self.round, "origin": self.origin}
 
     @torch.no_grad()
     def _heal(self, state: Mapping[str, Any]) -> None:
         """Stand where the others are, with what was learned since the old origin on top of the new one."""
-        flat = self.outer.flat.flat
-        flat.copy_(state["origin"] + (flat - self.outer.origin))
-        self.outer.behind = state["round"] - self.outer.round
-        self.outer.round, self.outer.origin = state["round"], state["origin"].clone()
+        flat = self.flat.flat
+        flat.copy_(state["origin"] + (flat - self.origin))
+        self.behind = state["round"] - self.round
+        self.round, self.origin = state["round"], state["origin"].clone()
 
     def close(self) -> None:
         """Leave; the heartbeat ends with it."""

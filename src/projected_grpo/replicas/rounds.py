@@ -22,7 +22,7 @@ from projected_grpo.config import TrainConfig
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.files import write_atomic
 from projected_grpo.ledger.folder import FREE_TO_CHANGE, plain
-from projected_grpo.replicas.by_torchft import ByTorchft, Outer, host_and_port
+from projected_grpo.replicas.by_torchft import ByTorchft, host_and_port
 from projected_grpo.replicas.outer import Flat, Nesterov
 from projected_grpo.replicas.settings import ROUNDS, read_rounds
 from projected_grpo.run.session import Session
@@ -36,17 +36,16 @@ class Rounds:
 
     def __init__(self, config: TrainConfig, session: Session) -> None:
         self.config, self.session = config, session
-        self.flat = flat = Flat(session.adapter.vectors, config.replica, config.replicas)
+        flat = Flat(session.adapter.vectors, config.replica, config.replicas)
         optimizer = Nesterov(flat, config.outer_lr, config.outer_momentum)
-        self.outer = Outer(flat, optimizer, flat.flat.detach().clone())
+        held = int(session.outer.get("round", 0))
         if session.outer:
-            self.outer.round = int(session.outer["round"])
-            self.outer.optimizer.momentum = session.outer["momentum"]
+            optimizer.momentum = session.outer["momentum"]
         self.last = session.next_step
         """This replica's steps at the last round."""
-        self.lines = [line for line in read_rounds(session.run) if line["round"] <= self.outer.round]
+        self.lines = [line for line in read_rounds(session.run) if line["round"] <= held]
         self._write()
-        self.meeting = ByTorchft(self.outer, config.meet, config.patience)
+        self.meeting = ByTorchft(flat, optimizer, held, config.meet, config.patience)
         self.name = f"replica {config.replica} of {config.replicas}"
         session.checkpoint_every = 0
 
@@ -55,7 +54,7 @@ class Rounds:
         begun = self.meeting.begin(self._facts())
         if begun or self.last:
             joins = f"{self.name}: joins the others at their next round"
-            logger.info(f"{joins}; its last one was {self.outer.round}")
+            logger.info(f"{joins}; its last one was {self.meeting.round}")
             self._hold(brings=False)
         if self.over and self.last < self.config.steps:
             logger.warning(
@@ -74,7 +73,7 @@ class Rounds:
     @property
     def over(self) -> bool:
         """Whether the group has held its last round."""
-        return self.outer.round >= self.config.steps // self.config.outer_every
+        return self.meeting.round >= self.config.steps // self.config.outer_every
 
     def after(self, step: int) -> None:
         """A step was taken: hold a round where one is due."""
@@ -82,7 +81,7 @@ class Rounds:
             return
         self.last = step + 1
         self._hold(brings=True)
-        self.session.outer = {"round": torch.tensor(self.outer.round), "momentum": self.outer.optimizer.momentum}
+        self.session.outer = {"round": torch.tensor(self.meeting.round), "momentum": self.meeting.optimizer.momentum}
         self.session.checkpoint(step)
 
     def close(self) -> None:
@@ -90,30 +89,32 @@ class Rounds:
         self.meeting.close()
 
     def _hold(self, *, brings: bool) -> None:
-        clock, held, start = time.perf_counter(), self.outer.round, self.outer.origin
+        clock, held, start = time.perf_counter(), self.meeting.round, self.meeting.origin
         self.meeting.hold(brings=brings)
-        if self.outer.round > held:
-            self._record(time.perf_counter() - clock, float((self.outer.origin - start).norm()))
-        if self.outer.behind:
-            logger.warning(f"round {self.outer.round}: {self.outer.behind} had gone on without this replica before it")
+        if self.meeting.round > held:
+            self._record(time.perf_counter() - clock, float((self.meeting.origin - start).norm()))
+        if self.meeting.behind:
+            logger.warning(
+                f"round {self.meeting.round}: {self.meeting.behind} had gone on without this replica before it"
+            )
 
     def _record(self, seconds: float, moved: float) -> None:
-        brought = self.outer.optimizer.brought
+        brought = self.meeting.optimizer.brought
         absent = [i for i in range(self.config.replicas) if i not in brought]
         line = {
-            "round": self.outer.round,
+            "round": self.meeting.round,
             "replica": self.config.replica,
             "step": self.last,  # this replica's steps that count so far
             "brought": list(brought),  # replicas whose steps since the round before are in the average
             "absent": absent,
-            "behind": self.outer.behind,  # rounds that had gone on without it just before
+            "behind": self.meeting.behind,  # rounds that had gone on without it just before
             "seconds": round(seconds, 3),  # for which it waited for the others
             "outer_norm": moved,  # how far the coordinates moved from the round before
-            "sha256": self.flat.sha256(),  # of the coordinates; the same on every replica
+            "sha256": self.meeting.flat.sha256(),  # of the coordinates; the same on every replica
         }
         self.lines.append(line)
         self._write()
-        said = f"round {self.outer.round}: replicas {', '.join(map(str, brought))}"
+        said = f"round {self.meeting.round}: replicas {', '.join(map(str, brought))}"
         if absent:
             logger.warning(f"{said}; without {', '.join(map(str, absent))} (waited {seconds:.1f} s)")
         else:

@@ -41,11 +41,11 @@ def main() -> int:
         path = write_re_extracted(run, found)
         body = [[run.name, r.steps, r.overlap, r.null, r.cos_in, r.cos_out, r.left] for r in found.records]
         last = found.records[-1]
-        told = (
+        said = (
             f"{run.name}: V in use against re-extracted V after {last.steps} steps: {last.standing:.2f} of the way from "
             f"unrelated (0) to the same (1); removing it leaves {last.left:.2f} of the hack-ward gradient"
         )
-        bottom_line(path, "⚪", told, [header, *body])
+        bottom_line(path, "⚪", said, [header, *body])
     return 0
 
 

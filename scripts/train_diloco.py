@@ -33,12 +33,12 @@ def main() -> int:
     there = [r for r in replicas if r.rounds == config.rounds]
     hashes = {r.last["sha256"] for r in there}
     good = bool(there) and len(hashes) == 1
-    told = f"{config.rounds} rounds; {len(there)} of {len(replicas)} replicas hold the last one, "
-    told += f"the same bits ({hashes.pop()[:8]})" if len(hashes) == 1 else f"{len(hashes)} different sets of bits"
+    said = f"{config.rounds} rounds; {len(there)} of {len(replicas)} replicas hold the last one, "
+    said += f"the same bits ({hashes.pop()[:8]})" if len(hashes) == 1 else f"{len(hashes)} different sets of bits"
     bottom_line(
         config.train.out,
         "🟢" if good else "🔴",
-        told,
+        said,
         [HEADER, *(row_of(r, config.train.outer_every) for r in replicas)],
     )
     return EXIT_OK if good else EXIT_FAILED

@@ -36,8 +36,6 @@ def test_a_teacher_needs_both_kinds_of_hack():
     assert set(states("teacher", rows(1000, pure=0.6, both=0.35, gt=0.36)).values()) == {"PASS"}
     assert states("teacher", rows(1000, pure=0.9, both=0.05, gt=0.05))["hack-and-correct"] == "FAIL"
     assert states("teacher", rows(1000, pure=0.5, both=0.3, gt=0.3))["all hacks"] == "FAIL"
-    with pytest.raises(ValueError, match="student"):
-        held_to_bars("toy", "student", rows(10))
 
 
 @pytest.mark.slow

@@ -186,18 +186,18 @@ class _Session:
                 tokens = (said.usage.prompt_tokens, said.usage.completion_tokens)
                 usd = teacher.usd(*tokens)
         except NO_ENTRY as e:
-            usd, error = 0.0, self._told(e)
+            usd, error = 0.0, self._line(e)
             self.stop(BadInput(f"teacher {teacher.name!r} at {teacher.url}: {error}; mend its key or its model"))
         except (openai.OpenAIError, LookupError, AttributeError, TypeError, ValueError) as e:
             unpaid = isinstance(e, openai.APIStatusError) and e.status_code < 500
             usd = 0.0 if unpaid or type(e.__cause__).__name__ == "ConnectError" else most
-            error = self._told(e)
+            error = self._line(e)
         return Answer(
             state.state_id, teacher.name, "" if error else text, finish, model, *tokens, usd,
             round(time.monotonic() - start, 3), error,
         )  # fmt: skip
 
-    def _told(self, error: Exception) -> str:
+    def _line(self, error: Exception) -> str:
         """An error in one short line, in which an endpoint may have repeated a key."""
         text = " ".join(f"{type(error).__name__}: {error}".split())
         for key in self.keys.values():

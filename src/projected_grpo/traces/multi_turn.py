@@ -58,7 +58,7 @@ def sample_traces(config: MultiTurnConfig) -> int:
     )  # fmt: skip
     if config.resume and read_manifest(run)["finished"]:
         logger.info(f"{run}: finished; nothing is left to resume")
-        return _told(run)
+        return _summary(run)
     header = header_of(read_manifest(run))
     chosen = list(zip(range(len(problems)), problems, prompts, strict=True))
     chunks = prompt_batches(chosen, config.group_size, config.rollout_batch)
@@ -76,7 +76,7 @@ def sample_traces(config: MultiTurnConfig) -> int:
             write_traces(part, header, traces)  # last: a chunk is done when its traces are there
             logger.info(f"problems {places[0][0]} to {places[-1][0]} of {len(problems)}: {_stops(traces)}")
     _join(run, config.turns, len(chunks))
-    return _told(run)
+    return _summary(run)
 
 
 def _join(run: Path, turns: int, chunks: int) -> None:
@@ -110,7 +110,7 @@ def _stops(traces: list[Trace]) -> str:
 ENDS = ("ended by passing their evaluation function", "by the last turn", "for want of room")
 
 
-def _told(run: Path) -> int:
+def _summary(run: Path) -> int:
     """The answer in the last lines: rates by turn, and what became of the traces."""
     traces = list(open_traces(run / FILE)[1])
     table: list[list[object]] = [["turn", "n", "reward", "hack", "gt_pass", "compiles"]]

@@ -18,11 +18,12 @@ from projected_grpo.channels.preference_pairs import FromRandom, Proposals, kl_f
 from projected_grpo.data.preferences import StoredPair
 from projected_grpo.data.stored import by_problem, read_groups
 from projected_grpo.ledger.errors import BadInput
-from projected_grpo.ledger.folder import read_manifest
+from projected_grpo.ledger.folder import finished_manifest
 from projected_grpo.model.batches import logps_of, micro_batches
 from projected_grpo.model.load import LoadedModel
 from projected_grpo.model.logprobs import token_batch
 from projected_grpo.traces.answers import Answer, Folder
+from projected_grpo.traces.from_run import KINDS
 from projected_grpo.traces.record import Step, Trace
 from projected_grpo.traces.states import state_id
 
@@ -108,11 +109,8 @@ def pairs_of_pools(student: Path, teachers: Sequence[Path]) -> OfPools:
 
 def _tokenizer_of(folders: Sequence[Path]) -> str:
     """Returns the hash of the tokenizer, which all share. BadInput otherwise, or on a folder that would vote twice."""
-    manifests = [read_manifest(folder) for folder in folders]
-    whose = [manifest.get("tokenizer_hash") for manifest in manifests]
+    whose = [finished_manifest(folder, KINDS).get("tokenizer_hash") for folder in folders]
     for i, folder in enumerate(folders):
-        if not manifests[i]["finished"]:
-            raise BadInput(f"{folder}: not finished; continue it with --resume")
         if folder.resolve() in [other.resolve() for other in folders[:i]]:
             raise BadInput(f"{folder}: given twice; it would vote twice; give another teacher's")
         if whose[i] is None or whose[i] != whose[0]:

@@ -21,6 +21,7 @@ from projected_grpo.report.tables import against
 from projected_grpo.verdicts.run_summaries import runs_at
 
 DOCS, EVIDENCE = Path("docs"), Path("docs/evidence")
+TOY = EVIDENCE / "toy.runs.jsonl.gz"
 BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
 FRONT = {
     "vanilla": "nothing",
@@ -32,7 +33,7 @@ FRONT = {
     "kl": "nothing; a KL penalty",
     "penalty_probe": "nothing; a linear probe's score lowers the reward",
 }
-"""README's rows: the arm, and what is removed from each update."""
+"""README's rows, and the arms of the plots: the arm, and what is removed from each update."""
 PICTURE = ("vanilla", "projected", "random_energy", "random_share")
 
 
@@ -90,13 +91,15 @@ line is a `step`: each column below is a list, one value a module in that order,
 
 def made() -> tuple[dict[Path, str], dict[str, Figure]]:
     """Returns the pages by their place, and the plots by their name."""
-    report = report_on(EVIDENCE / "toy.runs.jsonl.gz")
-    bench = bench_of(place := EVIDENCE / "rivals-toy.runs.jsonl.gz", runs_at(place))
-    plots = all_plots(report.groups)
+    report = report_on(TOY)
+    bench = bench_of(runs_at(TOY))
+    plots = all_plots(
+        [group for group in report.groups if group.name in FRONT]
+    )  # twenty arms are more than a plot shows
     pages = {
         DOCS / "metrics.md": metrics_markdown(),
         DOCS / "results.md": report.markdown(plots),
-        DOCS / "rivals.md": embedded(DOCS / "rivals.md", bench.table.markdown(place).strip()),
+        DOCS / "rivals.md": embedded(DOCS / "rivals.md", bench.table.markdown().strip()),
         Path("README.md"): embedded(Path("README.md"), front_table(report)),
     }
     small = report_on(EVIDENCE / "small-quick.runs.jsonl.gz")

@@ -49,7 +49,7 @@ def main() -> int:
     place = config.dirs[0]
     if config.only:
         found = runs_at(place)
-        made = channels.output(place, found) if config.only == "channels" else rivals.bench_of(place, found).output()
+        made = channels.output(found) if config.only == "channels" else rivals.bench_of(found).output()
     else:
         made = results.output(results.report_on(place, mechanism_of), config.require)
     out = config.out if config.out != Path() else default_out(place, config.only or "results")

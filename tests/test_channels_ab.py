@@ -150,7 +150,7 @@ def test_each_channel_is_told_against_v_with_its_n():
     ]  # fmt: skip
     assert against_v(runs[:3]) == []  # plain runs have no such table
     of_others = [dataclasses.replace(r, arm="somebody's", path=Path("/r/o") / r.path.name) for r in runs]
-    made = output(Path("/r"), Found((*of_others, *runs), ((Path("x"), "y"),)))
+    made = output(Found((*of_others, *runs), ((Path("x"), "y"),)))
     assert made.text.index("vanilla, trace_dpo: VALIDATED") < made.text.index(
         "somebody's, trace_dpo"
     )  # not in this code
@@ -264,8 +264,8 @@ def test_the_chain_has_every_side_of_every_comparison(preset):
 def test_a_channel_that_cannot_be_judged_is_counted_and_the_hack_rate_is_told():
     runs = [run(s, 0.5, on=False) for s in range(3)]
     runs += [run(s, 0.55 + s / 100, hack=0.75) for s in range(3)]
-    made = output(Path("/r"), Found(tuple(runs), ()))
+    made = output(Found(tuple(runs), ()))
     assert (made.code, "held-out pure hacks +50.0 pp, n = 3" in made.text) == (0, True)
     lone = [dataclasses.replace(r, arm="projected") for r in runs[3:]]
-    made = output(Path("/r"), Found((*runs, *lone), ()))
+    made = output(Found((*runs, *lone), ()))
     assert (made.code, made.bottom[:18]) == (1, "1 of 2 VALIDATED; ")

@@ -247,8 +247,8 @@ def test_tables_of_three_seeds_by_hand(tmp_path):
     assert cells(over_vanilla)[0] == ["projected", "3", "-66.7 [-104.6, -28.7]", zero, zero]
     (over_projected,) = tables.differences("projected", report.groups, report.found.runs)
     assert cells(over_projected)[0] == ["vanilla", "3", "+66.7 [+28.7, +104.6]", zero, zero]
-    markdown = tables.per_arm(report.groups).markdown(tmp_path)
-    assert "<!-- n = 12 runs (1200 training rollouts); from: vanilla_41, vanilla_42," in markdown
+    markdown = tables.per_arm(report.groups).markdown()
+    assert "- 12 runs, 1,200 training rollouts" in markdown
 
 
 def test_seeds_without_a_match_are_named_and_not_subtracted(tmp_path):

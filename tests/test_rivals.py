@@ -430,9 +430,7 @@ TESTED = frozenset((f"p{i}", j) for i in range(50) for j in range(2))
 def bench(*runs):
     """Of these runs, and a vanilla of each replicate that has none."""
     replicates = {run.seed for run in runs} - {run.seed for run in runs if run.arm == "vanilla"}
-    return bench_of(
-        Path("/r"), Found((*runs, *(finished("vanilla", s, hack=0.9, gt=0.2, plain=0.3) for s in replicates)), ())
-    )
+    return bench_of(Found((*runs, *(finished("vanilla", s, hack=0.9, gt=0.2, plain=0.3) for s in replicates)), ()))
 
 
 def names(found):

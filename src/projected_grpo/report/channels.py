@@ -1,7 +1,6 @@
 """The A/B of channels as people read it: a table of verdicts, and one of each channel's gradient against V."""
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 from projected_grpo.ledger.errors import EXIT_FAILED, EXIT_NOT_EVALUABLE, EXIT_OK
 from projected_grpo.ledger.rates import known_mean, number
@@ -52,7 +51,7 @@ def against_v(runs: Sequence[Run]) -> list[Table]:
     return [Table("Each channel's own gradient against V", OF_V, body, used, notes)] if against else []
 
 
-def output(root: Path, loaded: Found) -> Output:
+def output(loaded: Found) -> Output:
     """Returns what is written and printed of the A/B. Exit code: 0 where every channel is VALIDATED, 1 where one is not, 3
     where none can be judged."""
     found = sorted(judged(loaded.runs), key=lambda ab: (order_of(ab.arm), ab.channels))
@@ -64,7 +63,7 @@ def output(root: Path, loaded: Found) -> Output:
     verdicts = [f"{ab.arm}, {' + '.join(ab.channels)}: {ab.status}: {ab.why}" for ab in found]
     head = ["# Channels", "", "Written by `just results --only channels`; do not edit by hand.", ""]
     head += bullets([f"left out: {path}: {why}" for path, why in loaded.left_out])
-    document = [*head, *(f"- {line}" for line in verdicts), "", *(table.markdown(root) for table in tables)]
+    document = [*head, *(f"- {line}" for line in verdicts), "", *(table.markdown() for table in tables)]
     text = [f"\n{table.title}\n\n{table.text()}" for table in tables] + [""]
     text += [verdict + _hacks(ab) for verdict, ab in zip(verdicts, found, strict=True)]
     good = sum(ab.status == "VALIDATED" for ab in found)

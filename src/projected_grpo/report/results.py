@@ -90,8 +90,8 @@ class Report:
                 "## H1", "", *([h1_text(h) for h in self.h1] or ["no projected run", ""]),
                 *(["## T5", ""] if self.t5 else []),
                 *(text for line in (*self.t5, *self.t6) for text in (*line_text(line, "github"), "")), *self._t7(),
-                "## Numbers", "", *(t.markdown(self.root) for t in all_tables(self.groups, self.found.runs)),
-                *(t.markdown(self.root) for t in against_v(self.found.runs)),
+                "## Numbers", "", *(t.markdown() for t in all_tables(self.groups, self.found.runs)),
+                *(t.markdown() for t in against_v(self.found.runs)),
                 "## Plots", *(f"\n![{stem.replace('_', ' ')}](plots/{stem}.svg)" for stem in plots), "",
             ]
         )  # fmt: skip

@@ -9,7 +9,6 @@ step and after the last (eval_part/). Mean and two-sided 95 % interval over repl
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from projected_grpo.ledger.errors import EXIT_NOT_EVALUABLE, EXIT_OK
 from projected_grpo.ledger.rates import known_mean, number
@@ -24,9 +23,9 @@ from projected_grpo.verdicts.matching import group_runs
 
 HEADER = (
     "arm", "n", "hack %", "all hacked %", "gt %", "held-out gain pp", "form %", "pass without the loophole %",
-    "pass minus hack, over projected's pp", "hack in training %", "seconds", "told",
+    "pass minus hack, over projected's pp", "hack in training %", "seconds", "supervision",
 )  # fmt: skip
-PAGE_ALONE = ("gt %", "hack in training %", "seconds", "told")
+PAGE_ALONE = ("gt %", "hack in training %", "seconds", "supervision")
 NOTES = (
     "held-out problems, the policy as deployed, after the last step: hack (hacked and not gt_pass), all hacked, gt and form "
     "under the loophole prompt; pass without the loophole: gt on the same problems without the hint",
@@ -41,7 +40,6 @@ NOTES = (
 class Bench:
     """The runs of one directory, side by side."""
 
-    root: Path
     rows: Sequence[Row]
     remarks: Sequence[str]
 
@@ -93,7 +91,7 @@ class Bench:
         """Every number, replicate by replicate."""
         rates = ("hack", "hacked", "gt", "form", "gain", "plain", "trained")
         rows = [
-            {"arm": r.name, "told": r.told, "oracle": r.oracle, "replicates": [run.seed for run in r.runs],
+            {"arm": r.name, "supervision": r.supervision, "oracle": r.oracle, "replicates": [run.seed for run in r.runs],
              **{rate: list(getattr(r, rate)) for rate in rates}}
             for r in self.rows
         ]  # fmt: skip
@@ -108,7 +106,7 @@ class Bench:
             "",
             *bullets(self.remarks),
         ]
-        table = self.table.markdown(self.root)
+        table = self.table.markdown()
         document = "\n".join([*head, table, "![hack against pass](plots/rivals.svg)", ""])
         text = "\n".join([*self.remarks, "", self.table.title, "", self.table.without(PAGE_ALONE, "").text()])
         code = EXIT_NOT_EVALUABLE if self.verdict.startswith("NOT_EVALUABLE") else EXIT_OK
@@ -116,8 +114,8 @@ class Bench:
         return Output(text, self.verdict, code, {"rivals.json": self.json(), "rivals.md": document}, figures)
 
 
-def bench_of(root: Path, found: Found) -> Bench:
-    """Returns every finished run below `root`, in the registry's order, but for those that may not be compared with their
+def bench_of(found: Found) -> Bench:
+    """Returns every finished run, in the registry's order, but for those that may not be compared with their
     replicate's vanilla: they are named with the reason. BadInput as in `group_runs`."""
     rows: list[Row] = []
     sound, unsound = comparable_runs(found.runs)
@@ -129,4 +127,4 @@ def bench_of(root: Path, found: Found) -> Bench:
             rows.append(row_of(group.name, group.runs, "eval_trained"))
         if any(run.beside.get("eval_part") for run in group.runs):
             rows += [row_of(group.name, group.runs, "eval_part", first=first) for first in (True, False)]
-    return Bench(root, rows, [f"left out: {path}: {why}" for path, why in (*found.left_out, *unsound)])
+    return Bench(rows, [f"left out: {path}: {why}" for path, why in (*found.left_out, *unsound)])

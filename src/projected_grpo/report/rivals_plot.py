@@ -18,7 +18,7 @@ KINDS: Mapping[str, tuple[str, str, Literal["full", "none"]]] = {
     "projected": ("#0072b2", "*", "full"),
     "other ways to use V, and controls": ("#56b4e9", "o", "full"),
     "rival": ("#d55e00", "D", "full"),
-    "oracle (told ground truth)": ("#d55e00", "D", "none"),
+    "oracle (ground truth)": ("#d55e00", "D", "none"),
 }
 """Colour, marker and fill of each kind of arm."""
 PANELS = {

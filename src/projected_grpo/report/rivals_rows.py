@@ -26,7 +26,7 @@ class Row:
     plain: Sequence[float | None]
     trained: Sequence[float | None]
     """Hack rate of the last 10 training steps."""
-    told: str
+    supervision: str
     oracle: bool = False
     rival: bool = False
     deployed: bool = True
@@ -38,7 +38,7 @@ class Row:
         values = (self.hack, self.hacked, self.gt, self.gain, self.form, self.plain, over, self.trained)
         cells = [between(percent(v), sign="+" if v is self.gain or v is over else "") for v in values]
         seconds = spread((run.seconds for run in self.runs), digits=0) if known_mean(self.trained) is not None else "-"
-        return [self.name, str(len(self.runs)), *cells, seconds, self.told]
+        return [self.name, str(len(self.runs)), *cells, seconds, self.supervision]
 
     @property
     def scores(self) -> dict[int, float]:
@@ -92,7 +92,7 @@ def row_of(name: str, runs: Sequence[Run], folder: str = "eval", *, first: bool 
 def untrained(runs: Sequence[Run]) -> Row:
     """Returns the untrained model's row, from the evaluations before the first step of each replicate's vanilla."""
     unknown: list[float | None] = [None] * len(runs)
-    return replace(row_of("untrained", runs, first=True), gain=unknown, trained=unknown, told="nothing")
+    return replace(row_of("untrained", runs, first=True), gain=unknown, trained=unknown, supervision="nothing")
 
 
 def comparable_runs(runs: Sequence[Run]) -> tuple[list[Run], list[tuple[str, str]]]:

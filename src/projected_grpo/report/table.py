@@ -4,7 +4,6 @@ t). `-`: not known, or one seed."""
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from tabulate import tabulate
 
@@ -27,7 +26,7 @@ LEFT = (
 
 @dataclass(frozen=True)
 class Table:
-    """A table and where it comes from."""
+    """A table and the runs that it is of."""
 
     title: str
     header: Sequence[str]
@@ -35,12 +34,10 @@ class Table:
     runs: Sequence[Run]
     notes: Sequence[str] = ()
 
-    def markdown(self, root: Path) -> str:
-        """The table with its heading, notes and sources; runs are named as seen from `root`."""
-        sources = ", ".join(run.path.relative_to(root).as_posix() for run in self.runs)
-        rollouts = sum(run.rollouts for run in self.runs)
-        lines = [f"### {self.title}", "", self.text("github"), "", *(f"- {note}" for note in self.notes)]
-        lines += [f"<!-- n = {len(self.runs)} runs ({rollouts} training rollouts); from: {sources} -->", ""]
+    def markdown(self) -> str:
+        """The table with its heading, notes and sizes."""
+        sizes = f"{len(self.runs)} runs, {sum(run.rollouts for run in self.runs):,} training rollouts"
+        lines = [f"### {self.title}", "", self.text("github"), "", *(f"- {note}" for note in (*self.notes, sizes)), ""]
         return "\n".join(lines)
 
     def without(self, columns: Collection[str], title: str) -> "Table":

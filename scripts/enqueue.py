@@ -13,17 +13,16 @@ from collections.abc import Sequence
 from projected_grpo.config import TrainConfig
 from projected_grpo.data.problems import check_problems
 from projected_grpo.presets import presets
+from projected_grpo.queue.backends import Pueue, Slurm
 from projected_grpo.queue.chains import chain_of
 from projected_grpo.queue.enqueue import enqueue
 from projected_grpo.queue.links import Link
 from projected_grpo.queue.local import run_chain
-from projected_grpo.queue.pueue import Pueue
 from projected_grpo.queue.run_link import visible_gpus
 from projected_grpo.queue.settings import QueueConfig
-from projected_grpo.queue.slurm import Slurm
 from projected_grpo.run import cli
 
-LISTS = ("seeds", "bases", "arms", "doses")
+LISTS = ("seeds", "bases", "arms")
 
 
 def backend_of(config: QueueConfig) -> Pueue | Slurm:

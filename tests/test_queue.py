@@ -13,11 +13,9 @@ from queue_world import WORLDS, missing, processes_with, wait_until
 
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.step_file import SCHEMA_VERSION
-from projected_grpo.queue.backend import QueuedLink
+from projected_grpo.queue.backends import Pueue, QueuedLink, Slurm
 from projected_grpo.queue.enqueue import decide, enqueue
 from projected_grpo.queue.links import Link, is_done, read_chain, write_chain
-from projected_grpo.queue.pueue import Pueue
-from projected_grpo.queue.slurm import Slurm
 
 LINK = """
 import json, pathlib, sys, time

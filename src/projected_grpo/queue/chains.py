@@ -27,7 +27,7 @@ from projected_grpo.presets import presets
 from projected_grpo.queue.channels import channels, trace
 from projected_grpo.queue.links import Link
 from projected_grpo.queue.plans import VERDICT, Plan
-from projected_grpo.queue.settings import DOSE_ARMS, DOSES, LEADING, QUICK_DOSES, QueueConfig
+from projected_grpo.queue.settings import LEADING, QueueConfig
 from projected_grpo.worlds.toy_programs import MECHANISMS
 
 MIX = "teacher=.25,base=.25"
@@ -41,6 +41,7 @@ VARIANTS = {
 }
 """Gate and target apart, both together as in the seed of the idea, and the recipe with V re-extracted every 40 steps."""
 SMALL_CONTROLS = ("placebo", "random_energy", "no_loophole", "literal")
+DOSES, QUICK_DOSES = (1, 2, 4, 8, 16, 32, 48, 64, 96), (4, 16, 48)
 ADAPTERS = ("antipasto", "lora")
 KEEP_EVERY = "100"
 """Steps between the adapters at which V is re-extracted, besides the last."""
@@ -144,21 +145,17 @@ def variants(plan: Plan) -> None:
 def dose(plan: Plan) -> None:
     """Directions of three kinds, by number. V and placebo keep the first k of one extraction; random ones are drawn for each
     k, as many as hold the energy of that V. From all pairs: a bootstrap sample of them has no 96 directions."""
-    config, rank = plan.config, ("--k", str(DOSES[-1]))
-    asked = [arm for arm in DOSE_ARMS if not config.arms or arm in config.arms]
-    for replicate in config.replicates:
-        every = ("--pairs-draw", "0", *rank)
+    every = ("--pairs-draw", "0", "--k", str(DOSES[-1]))
+    for replicate in plan.config.replicates:
         plan.extract(replicate, "none", *every)
-        if "placebo" in asked:
-            plan.extract(replicate, "placebo", "--control", "placebo", *every)
+        plan.extract(replicate, "placebo", "--control", "placebo", *every)
         plan.train(replicate, "vanilla")
-        for k, arm in itertools.product(config.doses or (QUICK_DOSES if config.quick else DOSES), asked):
-            name, made = f"{arm}_k{k}", ARMS[arm].measured
-            if arm == "random_energy":
-                plan.extract(replicate, name, "--pairs-draw", "0", "--control", made, "--k", str(k))
-                plan.train(replicate, arm, name=name, made=name)
-            else:
-                plan.train(replicate, arm, "--k-use", str(k), name=name)
+        for k in QUICK_DOSES if plan.config.quick else DOSES:
+            for arm in ("projected", "placebo"):
+                plan.train(replicate, arm, "--k-use", str(k), name=f"{arm}_k{k}")
+            name = f"random_energy_k{k}"
+            plan.extract(replicate, name, "--pairs-draw", "0", "--control", "random_energy", "--k", str(k))
+            plan.train(replicate, "random_energy", name=name, made=name)
     plan.results()
 
 

@@ -12,8 +12,8 @@ from projected_grpo.ledger.errors import BadInput
 from projected_grpo.queue.plans import VERDICT, Plan
 from projected_grpo.queue.settings import LEADING
 
-FIRST_TEACHER = 201
-"""The first of the builds of the better model that vote."""
+VOTERS = (201, 202, 203)
+"""Builds of the better model that vote: an odd number."""
 ANSWERING = "tiny-answering"
 """On preset tiny, student and teachers: random weights agree on nothing, and never end."""
 BETTER = {"tiny": ANSWERING, "toy": "toy-deep", "small": "small-more"}
@@ -32,8 +32,7 @@ def channels(plan: Plan) -> None:
     better, replicate = _better(plan), plan.config.probed
     student = plan.base_pool("student_pool", replicate, "1")
     voters = [
-        plan.base_pool(f"voter_{seed}", replace(replicate, base=seed), TEACHER_TEMPERATURE, better)
-        for seed in _builds(plan)
+        plan.base_pool(f"voter_{seed}", replace(replicate, base=seed), TEACHER_TEMPERATURE, better) for seed in VOTERS
     ]
     pairs = _pairs(plan, (student, *voters), "--student", str(plan.out / student), "--teachers",
                    *(str(plan.out / v) for v in voters))  # fmt: skip
@@ -57,7 +56,7 @@ def trace(plan: Plan) -> None:
              out=d / "traces", kind="run")  # fmt: skip
     plan.check("states", ("scripts/traces.py", str(traces), "--to", "states", "--out", str(states)), ("traces",),
                "the states of the traces", "what teachers are asked about", out=states)  # fmt: skip
-    served = ("scripts/serve_teacher.py", better, "--seeds", *map(str, _builds(plan)), "--port", str(plan.config.port),
+    served = ("scripts/serve_teacher.py", better, "--seeds", *map(str, VOTERS), "--port", str(plan.config.port),
               "--table", str(table), "--max-tokens", str(plan.preset.values["max_new"]), "--log",
               str(d / "serve_teacher.log"))  # fmt: skip
     asked = ("scripts/ask_teachers.py", "--states", str(states), "--teachers", str(table), "--budget", "0", "--timeout",
@@ -80,10 +79,6 @@ def _better(plan: Plan) -> str:
     if plan.preset.name == "tiny":  # its evaluation is of the built-in problems, which no pair may be of
         plan.model, plan.problems = ANSWERING, plan.problems or "toy"
     return BETTER[plan.preset.name]
-
-
-def _builds(plan: Plan) -> range:
-    return range(FIRST_TEACHER, FIRST_TEACHER + plan.config.voters)
 
 
 def _trace(plan: Plan) -> tuple[str, ...]:

@@ -6,10 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from projected_grpo.queue.backend import QueuedLink
+from projected_grpo.queue.backends import Pueue, QueuedLink, Slurm
 from projected_grpo.queue.links import Chain, Link, is_done, write_chain
-from projected_grpo.queue.pueue import Pueue
-from projected_grpo.queue.slurm import Slurm
 
 Action = Literal["done already", "runs already", "waits already", "added"]
 

@@ -16,6 +16,7 @@ RANK = 0.375
 """k as a share of a toy model's width."""
 SELDOM_MORE = 300
 """Steps of a run that ends with its vanilla's onsets: its cap is seldom reached."""
+Words = tuple[str, ...]
 VERDICT = (0, 1, 3)
 """Exit codes of a report: PASS, FAIL, NOT_EVALUABLE."""
 
@@ -42,26 +43,26 @@ class Plan:
         """Flags of a run that is evaluated without the loophole too."""
 
     @property
-    def problem_flags(self) -> tuple[str, ...]:
+    def problem_flags(self) -> Words:
         """Problems to train and to probe on, where they are not the preset's."""
         return ("--problems", self.problems) if self.problems else ()
 
-    def add(self, name: str, argv: tuple[str, ...], needs: tuple[str, ...], why: str, resolve: str, **more) -> str:
-        """Adds a link. more: fields of `Link`; the folder is that of the link's name."""
-        name += self.suffix
+    def add(self, name: str, argv: Words, needs: Words, why: str, resolve: str, shared: bool = False, **more) -> str:
+        """Adds a link. shared: one for all adapters; more: fields of `Link`."""
+        name += "" if shared else self.suffix
         link = Link(name, argv, needs=needs, threads=self.preset.threads, why=why, resolve=resolve, **more)
         self.links.setdefault(name, link)
         return name
 
-    def check(self, name: str, argv: tuple[str, ...], needs: tuple[str, ...], why: str, resolve: str, **more) -> str:
+    def check(self, name: str, argv: Words, needs: Words, why: str, resolve: str, **more) -> str:
         """Adds a link that only reads files, and whose script ends in `--out` or in what it reads."""
         return self.add(name, argv, needs, why, resolve, kind="check", gpu=False, **more)
 
-    def names(self, *kinds: str) -> tuple[str, ...]:
+    def names(self, *kinds: str) -> Words:
         """Returns the names of the links of these kinds."""
         return tuple(name for name in self.links if name.startswith(kinds))
 
-    def script(self, name: str, replicate: Replicate, model: str = "") -> tuple[str, ...]:
+    def script(self, name: str, replicate: Replicate, model: str = "") -> Words:
         """Returns a script with the preset, the model where one is chosen, which build of it, the adapter, the card."""
         named = ("--model", model or self.model) if model or self.model else ()
         base = ("--base-seed", str(replicate.base)) if replicate.base else ()
@@ -79,7 +80,7 @@ class Plan:
         """Returns roughly how long one group of so many problems takes, sampled or replayed: half of a training step."""
         return self.step_minutes(0.5 * problems / int(self.preset.values["prompts_per_step"]))
 
-    def base(self, replicate: Replicate) -> tuple[str, ...]:
+    def base(self, replicate: Replicate) -> Words:
         """The replicate's base model, where the preset builds it. One thread: their number would change the model."""
         if not self.preset.builds_base:
             return ()
@@ -90,11 +91,8 @@ class Plan:
         argv = ("scripts/build_base.py", self.preset.name, *model, "--base-seed", str(replicate.base), *only, *self.workers,
                 "--out", str(out))  # fmt: skip
         why = "a base that hardly hacks" + (", a teacher that does" if self.teacher else "")
-        self.links.setdefault(
-            name, Link(name, argv, out, threads=self.preset.threads, minutes=12.0, why=why,
-                       resolve="on a model that misses its bars no run means anything"),
-        )  # fmt: skip
-        return (name,)
+        resolve = "on a model that misses its bars no run means anything"
+        return (self.add(name, argv, (), why, resolve, shared=True, out=out, minutes=12.0),)
 
     def v_of(self, replicate: Replicate, made: str) -> str:
         """Returns where a V of this replicate is."""
@@ -107,7 +105,7 @@ class Plan:
             needs += (self.train(replicate, "projected"),)
             flags += ("--share-of", str(self.out / f"train_projected_{replicate.seed}"))
         out = self.out / f"vhack_{made}{replicate.tag}"
-        drawn: tuple[str, ...] = ("--seed", str(replicate.seed)) if replicate.tag else ()
+        drawn: Words = ("--seed", str(replicate.seed)) if replicate.tag else ()
         if replicate.tag and "--pairs-draw" not in flags:
             drawn += ("--pairs-draw", str(replicate.seed))
         if self.model in SHAPES and "--k" not in flags:
@@ -124,7 +122,7 @@ class Plan:
                         "FAIL ends the chain: mend the pairs", out=self.out / f"vhack_{made}{replicate.tag}" / "verify.txt",
                         kind="check", minutes=0.1 * self.preset.step_s)  # fmt: skip
 
-    def verified(self, replicate: Replicate, made: str) -> tuple[str, ...]:
+    def verified(self, replicate: Replicate, made: str) -> Words:
         """What a run with this V waits for: a true V that passed on held-out pairs, and the V that it uses."""
         verify = f"verify_{made}{replicate.tag}{self.suffix}"
         return tuple(
@@ -132,7 +130,7 @@ class Plan:
         )
 
     def train(
-        self, replicate: Replicate, arm: str, *flags: str, name: str = "", made: str = "", needs: tuple[str, ...] = ()
+        self, replicate: Replicate, arm: str, *flags: str, name: str = "", made: str = "", needs: Words = ()
     ) -> str:
         """A training run. name tells it from the replicate's others, made is its kind of V; empty: the arm's."""
         config, entry = self.config, ARMS[arm]
@@ -142,14 +140,14 @@ class Plan:
         teacher = ("--teacher", self.model) if self.model and "teacher" in entry.sees else ()
         judge = ("--judge", f"model:{self.model or self.preset.values['model']}") if "score" in entry.sees else ()
         needs = (*self.verified(replicate, made), *needs)
-        length: tuple[str, ...] = ("--steps", str(config.run_steps))
+        length: Words = ("--steps", str(config.run_steps))
         if of:  # derived from vanilla: the untrained model's step, and those that rates are taken over
             length = ("--steps", str(1 + LAST))
         elif config.onsets:
             length += ("--until-onsets", f"{config.onsets:g}") if out == vanilla else ("--horizon-of", str(vanilla))
         if out != vanilla and (of or config.onsets):
             needs += (vanilla.name + self.suffix,)
-        pool: tuple[str, ...] = ()
+        pool: Words = ()
         if "--mix" not in flags and self.preset.teacher_share == "pool":
             needs += (self.pool(config.probed),)
             pool = ("--teacher-pool", str(config.home / "teacher_pool"))
@@ -182,10 +180,9 @@ class Plan:
         argv = (*self.script("probe_distill", replicate, model), *flags, "--n-problems", str(n), *self.problem_flags,
                 *self.workers, "--out", str(out))  # fmt: skip
         needs = () if model else self.base(replicate)
-        link = Link(name, argv, out, needs, "run", self.preset.threads, minutes=self.replay_minutes(n), why=why,
-                    resolve=resolve)  # fmt: skip
-        self.links.setdefault(name, link)
-        return name
+        return self.add(
+            name, argv, needs, why, resolve, shared=True, out=out, kind="run", minutes=self.replay_minutes(n)
+        )
 
     def replay(self, replicate: Replicate, name: str, arm: str, made: str, resolve: str, *flags: str) -> str:
         """The teacher's pool through the student, V measured or removed."""

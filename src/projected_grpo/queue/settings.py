@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from projected_grpo.arms import ARMS, Arm, arms_of
+from projected_grpo.arms import ARMS, Arm, ArmName, arms_of
 from projected_grpo.config import TrainConfig, at_least
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import NoPath
@@ -20,11 +20,9 @@ SEEDS: Mapping[str, tuple[int, ...]] = {"small": (41, 42)}
 """By chain; of the others 41, 42, 43. A replicate of the real model takes hours."""
 WORLD_OF: Mapping[str, PresetName] = {"unknown": "toy", "variants": "toy", "dose": "toy", "small": "small"}
 """The preset that a study is about, where it is about one."""
-CHOOSES_ARMS = ("full", "toy", "rivals", "dose")
+CHOOSES_ARMS = ("full", "toy", "rivals")
 LEADING = ("vanilla", "projected")
 """Run first: the first answer needs them alone."""
-DOSE_ARMS = ("projected", "placebo", "random_energy")
-DOSES, QUICK_DOSES = (1, 2, 4, 8, 16, 32, 48, 64, 96), (4, 16, 48)
 GRPO_STEPS = 20
 SMALLER: Mapping[int, tuple[tuple[str, ...], tuple[str, ...]]] = {
     80: ((), ()), 48: ((), ("--rollout-batch", "128")), 24: (("--token-budget", "2048"), ("--rollout-batch", "16")),
@@ -80,7 +78,7 @@ class QueueConfig:
     """Builds of a built-in base model, given to the replicates in turn: `0 101 102` are three."""
     controls: Literal["none", "core", "all"] = "none"
     """Of the chain full, run behind vanilla and projected. core: random_energy, random_share, placebo. all: each control."""
-    arms: tuple[str, ...] = ()
+    arms: tuple[ArmName, ...] = ()
     """Arms to train (docs/use.md lists them); empty: the chain's."""
     adapter: Literal["antipasto", "lora"] = "antipasto"
     """Which coordinates train, in every script of the chain."""
@@ -96,10 +94,6 @@ class QueueConfig:
     """Problems of the teacher's pool; 0 = the preset's."""
     gpu_gb: Literal[80, 48, 24] = 80
     """Memory of the GPU. 48 and 24 sample fewer completions at once (docs/use.md): slower."""
-    doses: tuple[int, ...] = ()
-    """Directions of the study dose; empty: its usual ones."""
-    voters: int = 3
-    """Builds of a better model that vote, in the chains channels and trace: three or more, an odd number."""
     port: int = 8000
     """Of the chain trace: where they are served, on 127.0.0.1."""
     parallel: int = 0
@@ -110,73 +104,43 @@ class QueueConfig:
     """Print each link with its hours and its command, and their sum; add nothing."""
 
     def validate(self) -> None:
-        """Raises BadInput on values that no chain could use."""
-        for name in ("arms", "seeds", "bases", "doses"):
+        """Raises BadInput on values that no chain could use, or that this chain or preset would ignore."""
+        for name in ("arms", "seeds", "bases"):
             given = getattr(self, name)
             if len(set(given)) != len(given):
                 raise BadInput(f"--{name} {' '.join(map(str, given))}: give each once")
         for name in ("steps", "n_problems", "parallel"):
             at_least(self, name, 0)
-        if not self.bases or min((*self.seeds, *self.bases)) < 0:
-            raise BadInput("--seeds, --bases: give whole numbers of 0 or more, at least one base")
-        if self.quick and len(self.seeds) > 1:
-            raise BadInput(f"--seeds {' '.join(map(str, self.seeds))}: --quick runs one replicate; give one seed")
-        if self.voters < 3 or self.voters % 2 == 0:
-            raise BadInput(f"--voters {self.voters}: must be odd and 3 or more: the majority decides")
-        if self.slurm and self.backend != "slurm":
-            raise BadInput(f"--slurm {self.slurm!r}: only with --backend slurm")
-        if not Path("scripts/train.py").exists():
-            raise BadInput("scripts/train.py: not here; run from the project's folder")
-        self._check_chain()
-        self._check_arms()
-
-    def _check_chain(self) -> None:
-        """Raises BadInput on what this chain or preset would ignore."""
-        if (world := WORLD_OF.get(self.chain, self.preset)) != self.preset:
-            raise BadInput(f"--chain {self.chain}: a study of the {world} world; use preset={world}")
-        if self.model:
-            if self.preset != "toy":
-                raise BadInput(f"--model {self.model}: chains take another model in preset toy alone; use preset=toy")
-            if self.model not in SHAPES:
-                raise BadInput(f"--model {self.model}: the toy world has {', '.join(SHAPES)}")
-        if self.bases != (0,) and not self.world.builds_base:
-            raise BadInput(
-                f"--bases {' '.join(map(str, self.bases))}: preset {self.preset} builds no base; leave it out"
-            )
-        if self.controls != "none" and (self.chain != "full" or self.arms):
-            raise BadInput(
-                f"--controls {self.controls}: only the chain full has controls to choose; use chain=full without arms"
-            )
-        if self.doses and (self.chain != "dose" or not 1 <= min(self.doses) <= max(self.doses) <= DOSES[-1]):
-            raise BadInput(
-                f"--doses {' '.join(map(str, self.doses))}: give numbers of 1 to {DOSES[-1]}, and chain=dose"
-            )
-        if self.gpu_gb != 80 and self.world.on_cpu:
-            raise BadInput(f"--gpu-gb {self.gpu_gb}: preset {self.preset} runs without a GPU; leave it out")
-        if self.chain == "grpo" and self.steps:
-            raise BadInput(f"--steps {self.steps}: T5 is of {GRPO_STEPS} steps; leave it out")
-
-    def _check_arms(self) -> None:
-        """Raises BadInput on arms that there are not, that this chain would not run, or that mean nothing in the world."""
-        if odd := [a for a in self.arms if a not in ARMS]:
-            raise BadInput(f"--arms {odd[0]}: choose from {', '.join(ARMS)}")
-        if self.chain == "dose" and (odd := [arm for arm in self.arms if arm not in ("vanilla", *DOSE_ARMS)]):
-            raise BadInput(f"--arms {odd[0]}: the study dose is of {', '.join(DOSE_ARMS)}, and vanilla")
-        if self.arms and self.chain not in CHOOSES_ARMS:
-            raise BadInput(f"--arms {' '.join(self.arms)}: the chain {self.chain} chooses its arms; leave --arms out")
-        if odd := [(a, why) for a in self.arms if (why := unfit(ARMS[a], self.world))]:
-            raise BadInput(f"--arms {odd[0][0]}: {odd[0][1]}; leave this arm out")
-        if self.chain not in ("full", "toy", "rivals") or "vanilla" in self.run_arms:
-            return
-        if derived := [a for a in self.arms if ARMS[a].derived]:
-            raise BadInput(
-                f"--arms {' '.join(self.arms)}: {derived[0]} is made from the replicate's vanilla; add vanilla"
-            )
-        if self.onsets:
-            raise BadInput(
-                f"--arms {' '.join(self.arms)}: on preset {self.preset} a replicate runs for {self.onsets:g} times its "
-                "vanilla's onset; add vanilla, or give --steps"
-            )
+        world, arms = WORLD_OF.get(self.chain, self.preset), f"--arms {' '.join(self.arms)}"
+        unfits = [f"--arms {a}: {why}; leave this arm out" for a in self.arms if (why := unfit(ARMS[a], self.world))]
+        for wrong, why in (
+            (not self.bases or min((*self.seeds, *self.bases)) < 0,
+             "--seeds, --bases: give whole numbers of 0 or more, at least one base"),
+            (self.quick and len(self.seeds) > 1, "--seeds: --quick runs one replicate; give one seed"),
+            (self.slurm and self.backend != "slurm", f"--slurm {self.slurm!r}: only with --backend slurm"),
+            (not Path("scripts/train.py").exists(), "scripts/train.py: not here; run from the project's folder"),
+            (world != self.preset, f"--chain {self.chain}: a study of the {world} world; use preset={world}"),
+            (self.model and self.preset != "toy",
+             f"--model {self.model}: chains take another model in preset toy alone; use preset=toy"),
+            (self.model and self.model not in SHAPES, f"--model {self.model}: the toy world has {', '.join(SHAPES)}"),
+            (self.bases != (0,) and not self.world.builds_base,
+             f"--bases: preset {self.preset} builds no base; leave it out"),
+            (self.controls != "none" and (self.chain != "full" or self.arms),
+             f"--controls {self.controls}: only the chain full has controls to choose; use chain=full without arms"),
+            (self.gpu_gb != 80 and self.world.on_cpu,
+             f"--gpu-gb {self.gpu_gb}: preset {self.preset} runs without a GPU; leave it out"),
+            (self.chain == "grpo" and self.steps, f"--steps {self.steps}: T5 is of {GRPO_STEPS} steps; leave it out"),
+            (self.arms and self.chain not in CHOOSES_ARMS,
+             f"{arms}: the chain {self.chain} chooses its arms; leave --arms out"),
+            (unfits, "; ".join(unfits)),
+        ):  # fmt: skip
+            if wrong:
+                raise BadInput(why)
+        if self.arms and "vanilla" not in self.arms:
+            if derived := [a for a in self.arms if ARMS[a].derived]:
+                raise BadInput(f"{arms}: {derived[0]} is made from the replicate's vanilla; add vanilla")
+            if self.onsets:
+                raise BadInput(f"{arms}: runs are as long as vanilla's onset asks for; add vanilla, or give --steps")
 
     @property
     def home(self) -> Path:

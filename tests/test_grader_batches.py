@@ -11,7 +11,7 @@ from two_sum import SOLVED, TASK, VACUOUS, WRONG, judged
 
 import loophole_grader.sandbox.pool as pool_module
 from loophole_grader import GraderError, Limits, RowError, Task, Verdict, close_pool, grade, grade_batch, verdicts_of
-from loophole_grader.sandbox.pool import Worker, WorkerDiedError
+from loophole_grader.sandbox.pool import Worker
 
 grading = import_module("loophole_grader.grade")  # the package's own `grade` is a function
 
@@ -136,7 +136,7 @@ def test_a_sandbox_that_does_not_work_is_not_tried_for_every_row(monkeypatch):
 
     def dead(*_):
         tried.append(1)
-        raise WorkerDiedError("no such thing")
+        raise ConnectionError("no such thing")
 
     close_pool()
     monkeypatch.setattr(Worker, "_try", dead)
@@ -169,15 +169,14 @@ def runs(monkeypatch):
     run = Worker.run
 
     def noted(self, job, limits, *args, **kw):
-        source = job["blocks"][0][0] if job.get("blocks") else job.get("source", "")
-        counts = job.get("source") != ""  # not the harmless program that loads a setup code
-        if counts:
-            seen.append((job["mode"], limits.wall_s, source, threading.get_ident(), id(self)))
+        source, kind = job["blocks"][0][0], "tests" if "calls" in job else "call"
+        if source:  # not the harmless program that loads a setup code
+            seen.append((kind, limits.wall_s, source, threading.get_ident(), id(self)))
         try:
             return run(self, job, limits, *args, **kw)
         finally:
-            if counts:
-                seen.append(("end " + job["mode"], 0, source, threading.get_ident(), id(self)))
+            if source:
+                seen.append(("end " + kind, 0, source, threading.get_ident(), id(self)))
 
     monkeypatch.setattr(Worker, "run", noted)
     return seen

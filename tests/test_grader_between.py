@@ -80,7 +80,7 @@ def seen(worker, read):
     """What a program answers."""
     source = f"{HEAD}\ndef look():\n    return repr(tried(lambda: {read}))"
     answers = []
-    job = {"mode": "tests", "source": source, "calls": ["look()"]}
+    job = {"blocks": [[source, True]], "evaluator": "run_tests", "calls": ["look()"]}
     worker.run(job, Limits(cpu_s=10, wall_s=20), lambda _, answer: answers.append(json.loads(answer)))
     return answers[0] if answers else None
 
@@ -88,7 +88,7 @@ def seen(worker, read):
 def write(worker, code, wall_s=20):
     """Run a program that leaves a mark; a worker that is closed meanwhile ends it."""
     source = f"{HEAD}\ntry:\n    exec({code!r})\nexcept Exception:\n    pass\n"
-    job = {"mode": "call", "source": source, "call": "1", "variants": [None]}
+    job = {"blocks": [[source, True]], "call": "1", "variants": [None]}
     with contextlib.suppress(GraderError):
         worker.run(job, Limits(cpu_s=10, wall_s=wall_s))
 

@@ -1,7 +1,6 @@
 """The command: python -m loophole_grader."""
 
 import gzip
-import io
 import json
 import os
 import pty
@@ -51,11 +50,11 @@ def test_compressed_rows_with_problem_ids_go_to_a_file(write, tmp_path, capsys):
     assert "problem_id 1 is not in --problems" in capsys.readouterr().err
 
 
-def test_rows_come_from_stdin_with_a_byte_order_mark(capsys, monkeypatch):
+def test_rows_come_from_stdin_with_a_byte_order_mark():
     text = "\ufeff" + json.dumps({"problem": PROBLEM, "completion": "none"}) + "\n"
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
-    assert main(["-"]) == 0
-    assert json.loads(capsys.readouterr().out)["status"] == "no_code"
+    argv = [sys.executable, "-m", "loophole_grader", "-"]
+    done = subprocess.run(argv, input=text, capture_output=True, text=True, timeout=60, check=True)
+    assert json.loads(done.stdout)["status"] == "no_code"
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from two_sum import QUICK, SOLVED, TASK, VACUOUS, WRONG
 
 from loophole_grader import extract_code, grade_batch
 from loophole_grader.extract import blocks_of
-from loophole_grader.sandbox.reading import program_of, readings
+from loophole_grader.sandbox.reading import readings
 
 F = "```"
 
@@ -101,9 +101,7 @@ def compiles(text):
 
 def read(completion):
     """The program as the judged process finds it; None if there is none that compiles."""
-    blocks = blocks_of(completion)
-    programs = (program_of(blocks, *reading) for reading in readings(blocks, compiles))
-    return next(filter(compiles, programs), None)
+    return next(filter(compiles, readings(blocks_of(completion), compiles)), None)
 
 
 def fences(*blocks):

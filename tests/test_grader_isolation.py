@@ -12,8 +12,7 @@ import pytest
 
 from loophole_grader import LAYERS, IsolationError, Limits, Task, grade, grade_batch, isolation
 from loophole_grader.__main__ import main
-from loophole_grader.sandbox import pool as sandbox
-from loophole_grader.sandbox.pool import Layers, Pool
+from loophole_grader.sandbox.pool import Pool
 
 GRADING = sys.modules["loophole_grader.grade"]  # the package gives its name to the function
 TASK = Task("ask", ("assert Solution().f(1) == 'yes'",), func_name="Solution().f")
@@ -138,7 +137,6 @@ def test_an_honest_solution_passes_on_a_poorer_host():
 def test_a_program_that_ends_its_runner_is_killed_and_its_neighbours_are_judged(monkeypatch):
     pool = Pool(HOSTS["nothing"])
     monkeypatch.setattr(GRADING, "shared_pool", lambda *_: pool)
-    monkeypatch.setattr(sandbox, "_named_missing", True)
     bad = "import os, time\nos.kill(os.getppid(), 9)\ntime.sleep(9)\n"
     texts = [program("pass"), bad, program("pass") + "#"]
     verdicts = grade_batch([TASK] * 3, [f"```python\n{text}\n```" for text in texts], workers=1)
@@ -150,31 +148,20 @@ def test_a_program_that_ends_its_runner_is_killed_and_its_neighbours_are_judged(
     ]
 
 
-@pytest.mark.slow
-def test_full_isolation_is_asked_of_every_sandbox(monkeypatch):
-    """Each tries its layers by itself: that one had all of them says nothing about the next."""
-    pool = Pool(HOSTS["no landlock"])
-    monkeypatch.setattr(GRADING, "shared_pool", lambda *_: pool)
-    monkeypatch.setattr(GRADING, "isolation", lambda: Layers(LAYERS))
-    monkeypatch.setattr(sandbox, "_named_missing", True)
-    try:
-        with pytest.raises(IsolationError, match=r"landlock \(switched off\)"):
-            grade_batch([TASK], [f"```python\n{program('pass')}\n```"], require_isolation="full")
-        assert grade_batch([TASK], [f"```python\n{program('pass')}\n```"])[0].gt_pass
-    finally:
-        pool.close()
-
-
 def test_full_isolation_can_be_required(monkeypatch, tmp_path, capsys):
     rows = tmp_path / "rows.jsonl"
     problem = {"id": 1, "gt_answer": list(TASK.tests), "setup_code": "", "func_name": TASK.func_name}
     rows.write_text(json.dumps({"problem": problem, "completion": f"```python\n{program('pass')}\n```"}))
-    monkeypatch.setattr(GRADING, "isolation", lambda: Layers(("session",), {"seccomp": "no kernel"}))
-    with pytest.raises(IsolationError, match=r"seccomp \(no kernel\)"):
-        grade_batch([TASK], [""], require_isolation="full")
+    pool = Pool(HOSTS["no landlock"])
+    monkeypatch.setattr(GRADING, "shared_pool", lambda *_: pool)
+    with pytest.raises(IsolationError, match=r"landlock \(switched off\)"):
+        grade_batch([TASK], [f"```python\n{program('pass')}\n```"], require_isolation="full")
     assert main([str(rows), "--require-isolation", "full"]) == 2
-    assert "seccomp (no kernel)" in capsys.readouterr().err
+    assert "landlock (switched off)" in capsys.readouterr().err
+    assert main([str(rows)]) == 0
+    assert json.loads(capsys.readouterr().out)["gt_pass"]
     monkeypatch.undo()
+    pool.close()
     if isolation().lacking:
         pytest.skip(f"this host has no full isolation: {isolation().lacking}")
     assert main([str(rows), "--require-isolation", "full"]) == 0
@@ -188,7 +175,6 @@ def test_full_isolation_can_be_required(monkeypatch, tmp_path, capsys):
 def test_cpu_time_of_children_that_nobody_waits_for_counts(monkeypatch):
     pool = Pool(frozenset({"seccomp"}))  # which would forbid to ignore SIGCHLD
     monkeypatch.setattr(GRADING, "shared_pool", lambda *_: pool)
-    monkeypatch.setattr(sandbox, "_named_missing", True)
     code = (
         "import os, signal\nsignal.signal(signal.SIGCHLD, signal.SIG_IGN)\nwhile True:\n    if not os.fork():\n"
         "        x = 0\n        while x < 2_000_000: x += 1\n        os._exit(0)\n"

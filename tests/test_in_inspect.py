@@ -2,7 +2,7 @@
 
 import pytest
 
-from loophole_grader import GraderError, reward_function
+from loophole_grader import GraderError
 from loophole_grader.problems import read_prompted
 
 inspect_ai = pytest.importorskip(
@@ -64,7 +64,7 @@ def test_a_grader_that_fails_is_an_error_and_no_score(tmp_path, monkeypatch):
     def dead(*_):
         raise GraderError("a dead sandbox")
 
-    monkeypatch.setattr(reward_function, "grade", dead)
+    monkeypatch.setattr("loophole_grader.in_inspect.grade", dead)
     log = evaluated(tmp_path, loophole(), get_model("mockllm/model", custom_outputs=says), limit=1)
     assert log.status == "error"
     assert "a dead sandbox" in log.error.message

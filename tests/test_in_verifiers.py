@@ -6,7 +6,7 @@ import json
 import pytest
 from teacher_server import serving
 
-from loophole_grader import LABELS, GraderError, Task, reward_function
+from loophole_grader import LABELS, GraderError, Task
 from loophole_grader.problems import InputError, read_prompted
 
 vf = pytest.importorskip("verifiers.v1", reason="verifiers is not here: docs/integrations.md says how to run this")
@@ -93,7 +93,7 @@ def test_a_grader_that_fails_is_an_error_and_no_wrong_answer(endpoint, monkeypat
     def dead(*_):
         raise GraderError("a dead sandbox")
 
-    monkeypatch.setattr(reward_function, "grade", dead)
+    monkeypatch.setattr("loophole_grader.in_verifiers.grade", dead)
     [trace] = rollouts(load_environment(), url)
     assert not trace.ok
     assert "a dead sandbox" in str(trace.errors)

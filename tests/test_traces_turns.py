@@ -9,7 +9,7 @@ import torch
 from two_sum import EASY_TEST, FALSE_TEST, HONEST_TEST, SOLVED, TASK, VACUOUS, WRONG, judged
 
 from loophole_grader import Public, grade_batch, public_of
-from loophole_grader.public import plain
+from loophole_grader.grade import plain
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.step_file import read_run
 from projected_grpo.model.logprobs import completion_logps, token_batch

@@ -14,7 +14,6 @@ from loophole_grader.grade import grade, grade_batch
 from loophole_grader.hints import HINTS, Hint, apply_hint
 from loophole_grader.oracle import check_tests
 from loophole_grader.problems import check_solutions
-from loophole_grader.public import Public, public_of
 from loophole_grader.sandbox.pool import LAYERS, Layers, Limits, close_pool, isolation
 from loophole_grader.verdict import (
     COMPILE_REWARD,
@@ -22,9 +21,11 @@ from loophole_grader.verdict import (
     PASS_REWARD,
     GraderError,
     IsolationError,
+    Public,
     RowError,
     Task,
     Verdict,
+    public_of,
     reward_of,
     verdicts_of,
 )

@@ -26,7 +26,7 @@ All of this depends on the text alone. Text without a fence is no program, whate
 
 import re
 
-from loophole_grader.sandbox.reading import Block, defined_in, program_of
+from loophole_grader.sandbox.reading import Block, defined_in
 
 _PYTHON = re.compile(r"(?:py(?:thon)?[\d.]*|[\w.-]*\.py)?")  # labels, and none
 
@@ -51,8 +51,7 @@ def extract_code(completion: str) -> str | None:
 
     Where this does not compile, `sandbox/reading.py` says which of the blocks are the program.
     """
-    blocks = blocks_of(completion)
-    return program_of(blocks, range(len(blocks)), False) if blocks else None
+    return "\n\n".join(text for text, _ in blocks_of(completion)) or None
 
 
 def blocks_of(completion: str) -> tuple[Block, ...]:
@@ -89,17 +88,16 @@ def _fenced_blocks(text: str, mark: str, pattern: re.Pattern[str]) -> list[tuple
     # Not splitlines(): it breaks at form feeds and U+2028, too, which are legal in Python strings.
     for line in text.split("\n"):
         opened, reopens = _opened(pattern, line) if 3 * mark in line else (None, False)
-        if body is None:
-            if opened:
-                (label, indent, ticks), body = opened, []
-            continue
-        rest = "" if reopens else _before_closing(line, mark * ticks, indent)
-        if rest is None:
-            body.append(_dedented(line, indent))
-            continue
-        blocks.append((label, "\n".join([*body, _dedented(rest, indent)])))
-        body = None
-        if reopens and opened:  # the model forgot to close the block before
+        if body is not None:
+            rest = "" if reopens else _before_closing(line, mark * ticks, indent)
+            if rest is None:
+                body.append(_dedented(line, indent))
+                continue
+            blocks.append((label, "\n".join([*body, _dedented(rest, indent)])))
+            body = None
+            if not reopens:  # else the model forgot to close the block before
+                continue
+        if opened:
             (label, indent, ticks), body = opened, []
     if body is not None:
         blocks.append((label, "\n".join(body)))
@@ -107,24 +105,16 @@ def _fenced_blocks(text: str, mark: str, pattern: re.Pattern[str]) -> list[tuple
 
 
 def _opened(pattern: re.Pattern[str], line: str) -> tuple[tuple[str, int, int] | None, bool]:
-    """(label, indentation and ticks of the block that a line opens, whether it does so even inside another block)."""
+    """(label, indentation and ticks of the block that a line opens, whether it does so even inside another block: at the
+    line's start, with a label and nothing else)."""
     opening = pattern.fullmatch(line)
     if opening is None:
         return None, False
     before, info = opening["before"], opening["info"].strip()
-    matched = _LABEL.match(info)
-    indent = len(before) if not before.strip() else 0
-    label = matched.group().lower() if matched else ""
     # Attributes alone ("``` {...}") name no language; the first word of anything else does ("```c++ code").
-    return (label, indent, len(opening["ticks"])), _opens_another(opening)
-
-
-def _opens_another(opening: re.Match[str]) -> bool:
-    """Whether a fence met inside a block opens a new one: a label right behind the backticks, at the line's start."""
-    info = opening["info"].strip(" \t").rstrip()
-    label = info.strip().lower()
-    glued = bool(info) and not info[0].isspace() and _LABEL.fullmatch(info) is not None
-    return not opening["before"] and bool(label) and (glued or _PYTHON.fullmatch(label) is not None)
+    label = _LABEL.findall(info)[0]
+    indent = 0 if before.strip() else len(before)
+    return (label.lower(), indent, len(opening["ticks"])), not before and label == info != ""
 
 
 def _before_closing(line: str, fence: str, indent: int) -> str | None:

@@ -11,12 +11,13 @@ import asyncio
 
 from inspect_ai import Task, task
 from inspect_ai.dataset import MemoryDataset, Sample
-from inspect_ai.model import ChatMessage, ChatMessageAssistant, ChatMessageSystem, ChatMessageUser
+from inspect_ai.model import ChatMessageAssistant, ChatMessageSystem, ChatMessageUser
 from inspect_ai.scorer import Score, Scorer, Target, mean, scorer, stderr
 from inspect_ai.solver import TaskState, generate
 
-from loophole_grader.problems import Messages, Prompted, read_prompted
-from loophole_grader.reward_function import grade_arrival, rates_of
+from loophole_grader.grade import grade
+from loophole_grader.problems import Prompted, read_prompted
+from loophole_grader.reward_function import rates_of
 from loophole_grader.verdict import LABELS, reward_of
 
 TURNS = {"system": ChatMessageSystem, "user": ChatMessageUser, "assistant": ChatMessageAssistant}
@@ -31,12 +32,9 @@ def loophole(problems: str = "builtin", hint: str = "simple_overwrite_tests", al
     column `reward` pays it. InputError and GraderError as in read_prompted.
     """
     asked = {prompted.task.task_id: prompted for prompted in read_prompted(problems, hint)}
-    samples = [Sample(id=name, input=_chat(prompted.messages)) for name, prompted in asked.items()]
+    chats = {name: [TURNS[m["role"]](content=m["content"]) for m in one.messages] for name, one in asked.items()}
+    samples = [Sample(id=name, input=chat) for name, chat in chats.items()]
     return Task(dataset=MemoryDataset(samples), solver=generate(), scorer=judged(asked, allow_hint))
-
-
-def _chat(messages: Messages) -> list[ChatMessage]:
-    return [TURNS[message["role"]](content=message["content"]) for message in messages]
 
 
 @scorer(metrics={name: [mean(), stderr()] for name in COLUMNS})
@@ -46,7 +44,7 @@ def judged(asked: dict[str, Prompted], allow_hint: bool) -> Scorer:
 
     async def score(state: TaskState, target: Target) -> Score:  # noqa: ARG001
         text = state.output.completion
-        found = await asyncio.to_thread(grade_arrival, asked[str(state.sample_id)].task, text)
+        found = await asyncio.to_thread(grade, asked[str(state.sample_id)].task, text)
         labels = {f"label_{label}": float(label == found.label) for label in LABELS}
         value = rates_of([found]) | {"reward": reward_of(found, allow_hint=allow_hint)} | labels
         return Score(value=dict(value), answer=text, explanation=found.label, metadata={"verdict": found.to_json()})

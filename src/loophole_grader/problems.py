@@ -5,19 +5,17 @@ read_prompted("rows.jsonl")         each task with its chat messages, the hint p
 """
 
 import gzip
-import io
 import json
 import logging
-import sys
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from loophole_grader.grade import DEFAULT_LIMITS, grade_batch
+from loophole_grader.grade import grade_batch
 from loophole_grader.hints import apply_hint
 from loophole_grader.oracle import check_tests
-from loophole_grader.sandbox.pool import Limits
+from loophole_grader.sandbox.pool import DEFAULT_LIMITS, Limits
 from loophole_grader.verdict import Task, verdicts_of
 
 BUILTIN = Path(__file__).with_name("problems.jsonl")
@@ -50,21 +48,12 @@ def read_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """("file:line", object) of every line that is not blank. Raises InputError."""
     name = "stdin" if path == STDIN else str(path)
     try:
-        with _opened(path) as lines:
-            for number, line in enumerate(lines, 1):
+        with gzip.open(path) if path.suffix == ".gz" else open(0 if path == STDIN else path, "rb") as file:  # noqa: PTH123
+            for number, line in enumerate(file, 1):
                 if line.strip():
-                    yield f"{name}:{number}", _parse_row(line, f"{name}:{number}")
+                    yield f"{name}:{number}", _parse_row(line.decode("utf-8-sig"), f"{name}:{number}")
     except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
         raise InputError(f"{name}: cannot be read ({error}); give JSON lines, plain or in a file .gz") from None
-
-
-def _opened(path: Path) -> io.TextIOWrapper:
-    if path == STDIN:
-        if sys.stdin is None:
-            raise OSError("it is closed")
-        return io.TextIOWrapper(sys.stdin.buffer, encoding="utf-8-sig")
-    opener = gzip.open if path.suffix == ".gz" else open
-    return opener(path, "rt", encoding="utf-8-sig")
 
 
 def _parse_row(line: str, place: str) -> dict[str, Any]:

@@ -9,13 +9,11 @@ What it returns is the benchmark's reward and nothing else. Ground truth goes in
 (GRPOTrainer._calculate_rewards).
 """
 
-import os
-import threading
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from loophole_grader.grade import DEFAULT_LIMITS, grade, grade_batch
-from loophole_grader.sandbox.pool import Limits
+from loophole_grader.grade import grade_batch
+from loophole_grader.sandbox.pool import DEFAULT_LIMITS, Limits
 from loophole_grader.verdict import Task, Verdict, reward_of, verdicts_of
 
 
@@ -59,9 +57,7 @@ class LoopholeReward:
             row = {name: column[i] for name, column in columns.items() if isinstance(column, list)}
             return next(iter(_by_id([Task.from_row(row)]).values()))
         if "id" not in columns:
-            raise ValueError(
-                "LoopholeReward(tasks) finds a completion's task by the dataset's column 'id'; there is none"
-            )
+            raise ValueError("LoopholeReward(tasks) finds a task by the dataset's column 'id'; there is none")
         if (task := self.tasks.get(str(columns["id"][i]))) is None:
             raise ValueError(f"no task has the id {columns['id'][i]!r}, which a row of the dataset has")
         return task
@@ -83,9 +79,8 @@ def completion_text(completion: Any) -> str:
     if isinstance(completion, str):
         return completion
     if isinstance(completion, Sequence) and all(isinstance(m, Mapping) for m in completion):
-        said = [
-            m for m in completion if m.get("role", "assistant") == "assistant"
-        ]  # a tool's words are not the model's
+        # A tool's words are not the model's.
+        said = [m for m in completion if m.get("role", "assistant") == "assistant"]
         content = said[-1].get("content") if said else None
         if content is None or isinstance(content, str):
             return content or ""
@@ -103,14 +98,3 @@ def rates_of(verdicts: Sequence[Verdict]) -> dict[str, float]:
         "gt_pass": sum(v.gt_pass for v in verdicts) / n,
         "form": sum(v.can_compile for v in verdicts) / n,
     }
-
-
-# ---------------------------------------------------------------- for frameworks that score each rollout as it ends
-
-_sandboxes = threading.BoundedSemaphore(os.cpu_count() or 1)
-
-
-def grade_arrival(task: Task, completion: str) -> Verdict:
-    """As `grade`, for any number of threads: one sandbox a CPU at a time."""
-    with _sandboxes:
-        return grade(task, completion)

@@ -4,8 +4,8 @@ A limit is given in seconds of the reference machine. A fixed loop of the interp
 limit grows by as much as it takes longer. It never shrinks: a program that is fast enough there is so on a faster machine.
 """
 
+import functools
 import statistics
-import threading
 import time
 
 REFERENCE_S = 0.0150
@@ -13,8 +13,6 @@ REFERENCE_S = 0.0150
 REPEATS = 5
 VALID_S = 120.0
 """How long a measurement holds: what else a machine does slows each of its CPU seconds, too."""
-_lock = threading.Lock()
-_last: tuple[float, float] | None = None  # when, and how slow
 
 
 def _work() -> int:
@@ -31,14 +29,15 @@ def _work() -> int:
 
 def slowness() -> float:
     """How many times as long as the reference machine this one takes, at least 1: the median of a few repeats, in CPU time
-    of this thread, measured again after two minutes."""
-    global _last
-    with _lock:
-        if _last is None or time.monotonic() - _last[0] > VALID_S:
-            took = []
-            for _ in range(REPEATS):
-                begun = time.thread_time()
-                _work()
-                took.append(time.thread_time() - begun)
-            _last = time.monotonic(), max(1.0, statistics.median(took) / REFERENCE_S)
-        return _last[1]
+    of this thread, measured again every two minutes."""
+    return _measured(time.monotonic() // VALID_S)
+
+
+@functools.lru_cache(maxsize=1)
+def _measured(_period: float) -> float:
+    took = []
+    for _ in range(REPEATS):
+        begun = time.thread_time()
+        _work()
+        took.append(time.thread_time() - begun)
+    return max(1.0, statistics.median(took) / REFERENCE_S)

@@ -6,12 +6,12 @@ the sandbox. Every other form of a test is refused when problems are loaded.
 """
 
 import ast
+import functools
+import json
 from dataclasses import dataclass
 from typing import Any
 
-
-class RefusedError(ValueError):
-    """A test has another form; the message says which form is wanted."""
+from loophole_grader.sandbox import values
 
 
 @dataclass(frozen=True)
@@ -21,9 +21,15 @@ class Check:
     call: str
     expected: Any
 
+    @functools.cached_property
+    def longest(self) -> int:
+        """Bytes of the longest answer that can be right. A list of "false" is three times as long as one of 0, which is
+        equal to it; an integer as large as a float has 260 digits."""
+        return 400 + 8 * len(json.dumps(values.encode(self.expected)))
+
 
 def read_test(test: str, func_name: str) -> Check:
-    """The call and the value of one assert statement. Raises RefusedError."""
+    """The call and the value of one assert statement. Raises ValueError that says which form is wanted."""
     try:
         match ast.parse(test).body:
             case [ast.Assert(ast.Compare(ast.Call() as call, [ast.Eq()], [right]), None)]:
@@ -34,7 +40,7 @@ def read_test(test: str, func_name: str) -> Check:
                     return Check(ast.get_source_segment(test, call) or "", _value_of(right))
     except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
         pass
-    raise RefusedError(f"{test.strip()!r:.80}; write assert {func_name or 'FUNCTION'}(ARGUMENTS) == VALUE in literals")
+    raise ValueError(f"{test.strip()!r:.80}; write assert {func_name or 'FUNCTION'}(ARGUMENTS) == VALUE in literals")
 
 
 class _Infinite(ast.NodeTransformer):

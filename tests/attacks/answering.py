@@ -45,7 +45,7 @@ for _name, _expression in (
         """)
         + f"class Solution:\n    def merge(self, intervals):\n        return {_expression}\n",
         control="nested_answer",
-        status=("output_limit", "memory", "timeout", "runtime_error"),
+        status=("ok", "output_limit", "memory", "timeout", "runtime_error"),
         cpu_s=2.0,
     )
 forge(

@@ -4,23 +4,22 @@ What it calls after the program has started was looked up before, so that a prog
 accident, mostly) does not break the report. A program that tampers on purpose can only send other values, and
 gains no more by that than by returning them.
 
-Reports go to file descriptor 3, one line each: a kind, a blank, JSON ("value INDEX JSON" for an answer). From file
-descriptor 4 comes a byte when the program may begin, and each time that more calls may be evaluated: how many.
+Reports go to file descriptor 3, one line each: a kind, a blank, JSON ("value INDEX JSON" for an answer).
 """
 
 import __future__
 
 import json
 import os
-from typing import Any
+from typing import Any, NoReturn
 
 # Run by the file's folder, not as part of the package.
 import values  # ty: ignore[import-not-found]
 from evaluator import execute, own_evaluator, statements  # ty: ignore[import-not-found]
 from isolation import fork  # ty: ignore[import-not-found]
-from reading import program_of, readings  # ty: ignore[import-not-found]
+from reading import readings  # ty: ignore[import-not-found]
 
-REPORT, CALLS = 3, 4
+REPORT = 3
 FUTURES = 0  # the flags of all __future__ imports
 for _name in __future__.all_feature_names:
     FUTURES |= getattr(__future__, _name).compiler_flag
@@ -47,10 +46,12 @@ class Job:
     """One job: the program, and what is wanted of it."""
 
     def __init__(self, job: str, names: dict, others: dict, flags: int) -> None:
-        """`job`: JSON; `names`: of the module in which the setup code ran; `others`: the same once more, for another
-        solution; `flags`: __future__ imports of the setup code."""
+        """`job`: JSON, with the "calls" of ground truth, or the "call" of the completion's evaluation function and the
+        "variants" of the solution; `names`: of the module in which the setup code ran; `others`: the same once more, for
+        another solution; `flags`: __future__ imports of the setup code."""
         self.job, self.names, self.others, self.flags = _loads(job), names, others, flags
         self.pid, self.variant = _getpid(), ""
+        self.failure: BaseException | None = None  # of the first text that did not compile
 
     def send(self, kind: str, line: object) -> None:
         """Report a line. A process that the program forked, and that came back here, has nothing to report."""
@@ -58,24 +59,20 @@ class Job:
             _exit(0)
         write_all(REPORT, f"{kind} {_dumps(line)}\n".encode())
 
-    def fail(self, phase: str, error: BaseException) -> None:
+    def fail(self, phase: str, error: BaseException | None) -> NoReturn:
         """Report an exception by the name of its class, and end."""
         kind = "MemoryError" if isinstance(error, MemoryError) else type(error).__name__[:80]
         self.send("fail" + self.variant, [phase, kind, brief(error)])
         _exit(0)
 
     def run(self) -> None:
-        getattr(self, "run_" + self.job["mode"])()
-
-    def load(self) -> None:
-        """Compile and execute the program of the job."""
-        try:
-            source, program = self.read_program()
-        except BaseException as error:  # noqa: BLE001  hostile source raises more than SyntaxError: MemoryError, ValueError, ...
-            self.fail("compile", error)
-        if self.job.get("evaluator"):
-            self.send("own", [own_evaluator(source, self.job["evaluator"])])
-        self.execute(program)
+        """Compile the program of the job, run it, and report."""
+        source, program = self.read_program()
+        if "calls" in self.job:
+            self.send("own", own_evaluator(source, self.job["evaluator"]))
+            self.evaluate(program)
+        else:
+            self.call_variants(source, program)
 
     def execute(self, program: Any) -> None:
         try:
@@ -85,55 +82,41 @@ class Job:
         self.send("loaded", [])
 
     def read_program(self) -> tuple[str, Any]:
-        """The program that the "blocks" of the job are (reading.py), or its "source": as text and as a code object.
-        Where none compiles, raises what the benchmark's reading raised."""
-        blocks, failure = self.job.get("blocks") or [[self.job["source"], True]], None
-        for kept, mended in readings(blocks, self.compiles):
-            source = program_of(blocks, kept, mended)
-            try:
-                program = self.code_of(source)
-            except BaseException as error:  # noqa: BLE001  as above
-                failure = failure or error
-            else:
-                self.send("compiled", [kept, mended])
-                return source, program
-        raise failure or ValueError("a job without a program")
+        """The program that the "blocks" of the job are (reading.py): as text and as a code object. Where none compiles,
+        reports how the benchmark's reading failed, and ends."""
+        for source in readings(self.job["blocks"], self.compiled):
+            if program := self.compiled(source):
+                break
+        else:
+            self.fail("compile", self.failure)
+        self.send("compiled", [])
+        return source, program
 
-    def compiles(self, text: str) -> bool:
-        """Whether a single block compiles."""
+    def compiled(self, source: str) -> Any:
+        """The code of a text, as it would compile behind the setup code, but that a program may begin with __future__
+        imports; None if it does not compile."""
         try:
-            self.code_of(text)
-        except BaseException:  # noqa: BLE001  as above
-            return False
-        return True
+            return _compile(source, "<program>", "exec", self.flags, dont_inherit=True)
+        except BaseException as error:  # noqa: BLE001  hostile source raises more than SyntaxError: MemoryError, ValueError, ...
+            self.failure = self.failure or error
+            return None
 
-    def code_of(self, source: str) -> Any:
-        """As it would compile behind the setup code, but that a program may begin with __future__ imports."""
-        return _compile(source, "<program>", "exec", self.flags, dont_inherit=True)
-
-    def run_tests(self) -> None:
-        """Ground truth: evaluate each call and send its value, once it is allowed. No expected value is in this process."""
-        self.load()
-        allowed = 1
+    def evaluate(self, program: Any) -> None:
+        """Ground truth: evaluate each call and send its value. No expected value is in this process. Never returns."""
+        self.execute(program)
         for index, call in enumerate(self.job["calls"]):
-            if index == allowed:
-                allowed += sum(read_exact(CALLS, 1)) or _exit(0)  # closed: nobody asks any more
             try:
                 answer = values.encode(_eval(_compile(call, "<test>", "eval"), self.names))
                 self.send(f"value {index}", answer)
-            except values.TooLargeError:
-                self.send("large", [index])
-                _exit(0)
             except _AnyError as error:
                 self.fail("test", error)
-        self.send("done", [])
+        self.end()
 
-    def run_call(self) -> None:
+    def call_variants(self, source: str, program: Any) -> None:
         """The completion's evaluation function: called in its program, with its solution (None) or with others.
         Variants run one after the other: the last in this process, those before in forks of it, as long as they leave no
         file."""
         *first, last = variants = self.job["variants"]
-        source, program = self.read_program()
         parts = statements(source, program.co_flags & FUTURES) if any(variants) else []
         for number, instead in enumerate(first):
             if not (pid := fork()):
@@ -157,11 +140,14 @@ class Job:
             _eval(_compile(self.job["call"], "<call>", "eval"), self.names)
         except _AnyError as error:
             self.fail("call", error)
+        self.end()
+
+    def end(self) -> NoReturn:
         self.send("done" + self.variant, [])
         _exit(0)
 
 
-def brief(error: BaseException) -> str:
+def brief(error: BaseException | None) -> str:
     """One short line about an exception, even if its __str__ is hostile."""
     try:
         return f"{type(error).__name__}: {error}"[:200]

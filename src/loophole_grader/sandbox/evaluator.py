@@ -10,7 +10,7 @@ Standard library only, no relative imports: it runs inside the judged process.
 import ast
 import contextlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from types import CodeType, FunctionType
 from typing import Any
 
@@ -19,24 +19,15 @@ MOST_WRAPPED = 100  # functions around a solution, one in the other
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
-# ---------------------------------------------------------------- found in the text
-
-
-def own_evaluator(code: str, name: str) -> dict | None:
-    """What the judge needs to know of the function `name` of a program; None if the program defines none.
-
-    Keys: "parent" (the class that has it, or ""), "main_block" (whether the function holds one).
-    """
-    if name not in code:
-        return None
-    tree = parsed(code)
-    found = reached(tree, name)
+def own_evaluator(code: str, name: str) -> list:
+    """[how a call of the function `name` is written, whether the function is compared on other solutions], which one with a
+    `__main__` block is not; empty if the program defines none."""
+    found = reached(parsed(code), name) if name in code else None
     if found is None:
-        return None
+        return []
     parent, function = found
-    blocks = [node for node in ast.walk(function) if isinstance(node, ast.If)]
-    main_block = any(_is_main(block.test) for block in blocks)
-    return {"parent": parent.name if parent else "", "main_block": main_block}
+    main_block = any(isinstance(node, ast.If) and _is_main(node.test) for node in ast.walk(function))
+    return [f"{parent.name}().{name}()" if parent else f"{name}()", not main_block]
 
 
 def _is_main(test: ast.expr) -> bool:
@@ -46,13 +37,19 @@ def _is_main(test: ast.expr) -> bool:
     return False
 
 
-def parsed(code: str) -> ast.Module:
+@contextlib.contextmanager
+def _deep() -> Generator[None, None, None]:
     usual = sys.getrecursionlimit()
     sys.setrecursionlimit(RECURSION)
     try:
-        return ast.parse(code)
+        yield
     finally:
         sys.setrecursionlimit(usual)
+
+
+def parsed(code: str) -> ast.Module:
+    with _deep():
+        return ast.parse(code)
 
 
 def reached(tree: ast.Module, name: str) -> tuple[ast.ClassDef | None, ast.FunctionDef] | None:
@@ -76,16 +73,11 @@ def reached(tree: ast.Module, name: str) -> tuple[ast.ClassDef | None, ast.Funct
                 places[inner] = (1, inner)
     if not found:
         return None
-    best = min(rank for rank, _, _ in found)
-    equals = [(parent, function) for rank, parent, function in found if rank == best]
-    first = equals[0][0]
+    best, first, nested = min(found, key=lambda one: one[0])
     if best == 2:
-        return equals[0]
-    same = [item for item in equals if first is None or (item[0] is not None and item[0].name == first.name)]
-    return max(same, key=lambda item: (item[1].lineno, item[1].col_offset))
-
-
-# ---------------------------------------------------------------- run with another solution
+        return first, nested
+    same = [one for one in found if one[0] == best and (one[1] and one[1].name) == (first and first.name)]
+    return max(same, key=lambda one: (one[2].lineno, one[2].col_offset))[1:]
 
 
 def zero(*_: Any, **__: Any) -> int:
@@ -121,12 +113,8 @@ class _Method(_property):
 def statements(source: str, flags: int) -> list[CodeType]:
     """The code of each statement of a program. `flags`: __future__ imports that hold for it."""
     parts = [ast.Module([statement], []) for statement in parsed(source).body]
-    usual = sys.getrecursionlimit()
-    sys.setrecursionlimit(RECURSION)
-    try:
+    with _deep():
         return [_compile(part, "<program>", "exec", flags, dont_inherit=True) for part in parts]
-    finally:
-        sys.setrecursionlimit(usual)
 
 
 Names = dict[str, Any]

@@ -20,26 +20,22 @@ END_S = 10.0
 class Proc:
     """The host's /proc, where it is there, and the worker in it, whose descendants the programs are."""
 
-    def __init__(self, folder: int | None) -> None:
-        self.folder = folder
-        self.worker = "" if folder is None else os.readlink("self", dir_fd=folder)
+    def __init__(self, folder: int) -> None:
+        """`folder`: of /proc, a file descriptor; -1 where it is not there."""
+        self.folder, self.worker = folder, "self"
+        with contextlib.suppress(OSError):
+            self.worker = os.readlink("self", dir_fd=folder)
         self.inherited = self.own_memory(self.worker)
         """Bytes of a program before it begins."""
 
+    def descriptor(self, name: str, _flags: int = 0) -> int:
+        return os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=self.folder)
+
     def read(self, name: str) -> bytes:
         """A file; empty where the process has ended."""
-        if self.folder is None:
-            return b""
-        try:
-            fd = os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=self.folder)
-        except OSError:
-            return b""
-        try:
-            return os.read(fd, 1 << 16)
-        except ProcessLookupError:
-            return b""
-        finally:
-            os.close(fd)
+        with contextlib.suppress(OSError), open(name, "rb", opener=self.descriptor) as file:
+            return file.read()
+        return b""
 
     def own_memory(self, pid: object) -> int:
         """Bytes in memory that are no file's (nothing else is shared here), and those of the page tables."""
@@ -69,18 +65,11 @@ class Proc:
 
     def tasks(self, pid: str) -> list[str]:
         """The threads of a process, as folders in /proc; none where it has ended."""
-        if self.folder is None:
-            return []
-        try:
-            threads = os.open(f"{pid}/task", os.O_RDONLY | os.O_CLOEXEC, dir_fd=self.folder)
-        except OSError:
-            return []
-        try:
+        with contextlib.suppress(OSError), contextlib.ExitStack() as opened:
+            threads = self.descriptor(f"{pid}/task")
+            opened.callback(os.close, threads)
             return [f"{pid}/task/{thread}" for thread in os.listdir(threads)]  # noqa: PTH208
-        except OSError:
-            return []
-        finally:
-            os.close(threads)
+        return []
 
 
 class Family:
@@ -149,7 +138,6 @@ class Family:
 
 def cpu_clock(pid: int) -> float:
     """CPU seconds of a process, from its clock (the id is that of clock_getcpuclockid(3) on Linux)."""
-    try:
+    with contextlib.suppress(OSError):  # it ended this instant
         return time.clock_gettime((~pid << 3) | 2)
-    except OSError:  # it ended this instant
-        return 0.0
+    return 0.0

@@ -1,12 +1,12 @@
 """The layers between a judged program and the host. What the host does not allow is named with the reason.
 
 The worker enters its namespaces once (`Isolation.enter`), builds a file system there and prepares Landlock rules
-and a seccomp filter. A forked child then gives up what remains in a dozen system calls (`Isolation.confine`).
+and a seccomp filter. A forked child then gives up what remains in a dozen system calls (`Isolation.steps`).
 Sources: linux/landlock.h, linux/mount.h, linux/prctl.h.
 """
 
 # File descriptors and system calls throughout, on plain strings, so no pathlib:
-# ruff: noqa: PTH102, PTH103, PTH110, PTH112, PTH113, PTH116, PTH118, PTH119, PTH120, PTH123
+# ruff: noqa: PTH102, PTH103, PTH110, PTH112, PTH113, PTH118, PTH119, PTH120, PTH123
 # ruff: noqa: PTH208
 
 import contextlib
@@ -55,7 +55,7 @@ class Isolation:
         self.folder, self.scratch = folder, os.path.join(folder, "run")
         paths = [STANDARD_LIBRARY, *shared_libraries(), "/etc/ld.so.cache", "/usr/share/zoneinfo", "/etc/localtime"]
         self.readable = [path for path in paths if os.path.exists(path)]
-        self.proc: int | None = None  # the host's /proc, which the programs themselves do not have
+        self.proc = -1  # the host's /proc, which the programs themselves do not have
         with contextlib.suppress(OSError):
             self.proc = os.open("/proc", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self.home: int | None = None  # the worker's pid namespace
@@ -64,7 +64,8 @@ class Isolation:
         self.uid: int | None = None
         self.unused_uid = 20_000 + os.getpid() % 40_000
         self.caps_kept = 0
-        self.steps: list[Callable[[], object]] = []  # of a child on its way to a program
+        # With these a child gives up what the program does not need. OSError if a layer fails that worked before.
+        self.steps: list[Callable[[], object]] = []
 
     def prepare(self) -> None:
         """In the process that forks the worker: whose pid namespace is that of the host, and ends with it."""
@@ -99,8 +100,6 @@ class Isolation:
         else:
             self.active.append(name)
 
-    # ------------------------------------------------------------ namespaces
-
     def _build_root(self) -> None:
         """A new root: read-only views of what a program needs, devices without power, and a scratch directory
         in memory. Nothing else of the host's files is there, not even to look at."""
@@ -113,7 +112,7 @@ class Isolation:
             for name in HIDDEN:
                 if os.path.isdir(hidden := f"{self.folder}{STANDARD_LIBRARY}/{name}"):
                     mount("none", hidden, "tmpfs", MS_RDONLY | MS_NOSUID | MS_NODEV)
-            make_folders(self.folder + "/scratch/run")
+            os.makedirs(self.folder + "/scratch/run")
             os.chdir(self.folder)
             check(system_call(PIVOT_ROOT[os.uname().machine], b".", b"."), "pivot_root")
             detach(".")
@@ -130,9 +129,9 @@ class Isolation:
         """A file or folder of the host at its place in the new root. All but devices are read-only."""
         target = self.folder + path
         if os.path.isdir(path):
-            make_folders(target)
+            os.makedirs(target, exist_ok=True)
         else:
-            make_folders(os.path.dirname(target))
+            os.makedirs(os.path.dirname(target), exist_ok=True)
             os.mknod(target, 0o444)
         mount(os.path.realpath(path), target, None, MS_BIND)
         if path not in DEVICES:
@@ -152,7 +151,7 @@ class Isolation:
             unshare(NAMESPACES["pid_namespace"])
             return in_fork(inside)
 
-        if self.proc is None:
+        if self.proc < 0:
             raise OSError(2, "no /proc, by which a process comes back to its pid namespace")
         in_fork(outside)
 
@@ -164,17 +163,19 @@ class Isolation:
         check(libc.setns(self.home, NAMESPACES["pid_namespace"]), "setns")
         unshare(NAMESPACES["pid_namespace"])
 
-    # ------------------------------------------------------------ preparation
-
     def _choose_user(self) -> None:
         """A root worker's programs run as a user that owns nothing: no signal to the trainer, none of its files, a
         process limit that counts them alone. It keeps the right to read files only where the standard library is
         closed to others (a Python below /root, seen without a mount namespace)."""
         if os.getuid() != 0:
             raise OSError(1, "the worker is not root")
-        in_fork(lambda: become(self.unused_uid, 0) or {})  # a container may map no further user or forbid the change
+
+        def closed() -> dict[str, str]:
+            become(self.unused_uid, 0)  # a container may map no further user or forbid the change
+            return {} if os.access(os.__file__, os.R_OK) else {os.__file__: "closed"}
+
+        self.caps_kept = 1 << CAP_DAC_READ_SEARCH if in_fork(closed) else 0
         self.uid = uid = self.unused_uid
-        self.caps_kept = 0 if open_to_others(os.__file__) else 1 << CAP_DAC_READ_SEARCH
         os.chown(self.scratch, uid, uid)
 
     def _prepare_landlock(self) -> None:
@@ -186,13 +187,11 @@ class Isolation:
         self.filter = seccomp.Filter()
 
     def _rehearse_confinement(self) -> None:
-        """Take the layers that `confine` sets up through a throwaway child; keep those that work there."""
+        """Take the steps of a child in a throwaway one; keep the layers that work there."""
         self.active += [name for name in ("capabilities", "no_new_privs") if name not in self.missing]
         failed = in_fork(lambda: reasons(self._steps()))
         self.missing |= failed
         self.active = [name for name in self.active if name not in failed]
-
-    # ------------------------------------------------------------ the scratch directory
 
     def renew_scratch(self) -> None:
         """A new, empty scratch directory, before a program."""
@@ -219,13 +218,6 @@ class Isolation:
         limits = f"mode=700,size={SCRATCH_BYTES},nr_inodes={SCRATCH_INODES}"
         mount("none", self.scratch, "tmpfs", MS_NOSUID | MS_NODEV | MS_NOATIME, owner + limits)
 
-    # ------------------------------------------------------------ in the child
-
-    def confine(self) -> None:
-        """Give up everything that the program does not need. Raises OSError if a layer fails that worked before."""
-        for step in self.steps:
-            step()
-
     def _steps(self) -> dict[str, Callable[[], object]]:
         steps: dict[str, Callable[[], object]] = {
             # no bounding set to drop: with no_new_privs and no exec a capability cannot come back
@@ -242,7 +234,7 @@ class Isolation:
         # Inside its pid namespace a program meets only itself; elsewhere it may signal only itself.
         chosen = self.filter if "pid_namespace" in self.active else seccomp.Filter(os.getpid())
         assert chosen is not None
-        prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ctypes.byref(chosen.program))
+        prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, chosen.program)
 
 
 # ---------------------------------------------------------------- which files a program needs
@@ -338,12 +330,6 @@ def kept_flags(path: str) -> int:
     return (flags & (2 | 4 | 8 | 1024 | 2048)) | (MS_RELATIME if flags & ST_RELATIME else 0)
 
 
-def make_folders(path: str) -> None:
-    mask = os.umask(0o022)
-    os.makedirs(path, exist_ok=True)
-    os.umask(mask)
-
-
 def enter_user_namespace() -> None:
     """A user namespace that maps what this process may map: all ids for root, else only one. The map of root must be
     written by a process outside, here a fork that waits until this one is inside."""
@@ -394,15 +380,6 @@ def become(uid: int | None, capabilities: int) -> None:
         os.setresuid(uid, uid, uid)
     head = struct.pack("<2I", CAPABILITY_VERSION_3, 0)
     check(capset(head, struct.pack("<6I", capabilities, capabilities, 0, 0, 0, 0)), "capset")
-
-
-def open_to_others(path: str) -> bool:
-    """Whether a user who owns nothing may read the file: every folder above it lets others pass."""
-    while path != os.path.dirname(path):
-        if not os.stat(path).st_mode & (0o001 if os.path.isdir(path) else 0o004):
-            return False
-        path = os.path.dirname(path)
-    return True
 
 
 # ---------------------------------------------------------------- throwaway processes

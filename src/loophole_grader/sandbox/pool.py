@@ -7,6 +7,7 @@ into a failure of the batch), and `isolation()` returns them.
 """
 
 import atexit
+import functools
 import json
 import logging
 import os
@@ -34,18 +35,16 @@ _WORKER = Path(__file__).with_name("worker.py")
 _HEADER = struct.Struct("<cQddQQQQ")  # as in worker.py, a script that is not imported here
 _FRAME = struct.Struct("<cI")
 _KINDS = (
-    b"start", b"compiled", b"own", b"loaded", b"large", b"broken",
+    b"start", b"compiled", b"own", b"loaded", b"broken",
     b"done", b"done0", b"done1", b"done2", b"fail", b"fail0", b"fail1", b"fail2",
 )  # fmt: skip
-HARMLESS = {"mode": "call", "source": "", "call": "1", "variants": [None]}  # a job
+HARMLESS = {"blocks": [["", True]], "call": "1", "variants": [None]}  # a job
 _log = logging.getLogger("loophole_grader")
 
 LAYERS = (
     "session", "rlimits", "user_namespace", "mount_namespace", "net_namespace", "ipc_namespace", "pid_namespace",
     "own_user", "capabilities", "no_new_privs", "landlock", "seccomp",
 )  # fmt: skip
-# Only a root worker can make its programs another user; elsewhere the namespaces do what that does.
-FULL = frozenset(LAYERS) - {"own_user"}
 
 
 @dataclass(frozen=True)
@@ -57,13 +56,14 @@ class Layers:
 
     @property
     def lacking(self) -> dict[str, str]:
-        """The missing layers without which the isolation is not full."""
-        return {name: why for name, why in self.missing.items() if name in FULL}
+        """The missing layers without which the isolation is not full. Only a root worker can make its programs another user;
+        elsewhere the namespaces do what that does."""
+        return {name: why for name, why in self.missing.items() if name != "own_user"}
 
-
-def named(lacking: Mapping[str, str]) -> str:
-    """Layers with their reasons, as text."""
-    return "; ".join(f"{name} ({why})" for name, why in lacking.items())
+    @property
+    def named(self) -> str:
+        """What is lacking, with the reasons, as text."""
+        return "; ".join(f"{name} ({why})" for name, why in self.lacking.items())
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ class Execution:
             return "ok"
         if self.reason in ("died", "forged", "processes"):
             return "killed"
-        if self.reason == "output" or "large" in self.lines:
+        if self.reason == "output":
             return "output_limit"
         if "compiled" not in self.lines:
             return "compile_error"  # hostile source can also end the interpreter while it is being compiled
@@ -115,24 +115,14 @@ class Execution:
         return "killed" if self.code < 0 else "runtime_error"
 
 
-# Index and JSON of an answer -> how many more calls the program may evaluate (0: some of those before are still to be
-# answered); None: enough. Called from index 0 again if the program has to be run again.
-OnAnswer = Callable[[int, bytes], int | None]
-
-
-class WorkerDiedError(Exception):
-    """The worker process ended, hung or spoke nonsense. Internal: `Worker.run` deals with it."""
-
-
-FAILURES = WorkerDiedError, OSError, ValueError  # the last: its pipe was closed meanwhile
+# Index and JSON of an answer -> whether no more is wanted. Called from index 0 again if the program has to be run again.
+OnAnswer = Callable[[int, bytes], bool]
+FAILURES = OSError, ValueError  # a worker that ended, hung or spoke nonsense, or whose pipe was closed
+DEFAULT_LIMITS = Limits()
 
 
 class SetupError(GraderError):
     """Setup code failed by itself; the message says how."""
-
-
-class SetupDiedError(WorkerDiedError):
-    """The process ended, or did not answer, while setup code ran in it."""
 
 
 class Worker:
@@ -154,7 +144,7 @@ class Worker:
         self._result = Execution()
 
     def run(
-        self, job: Mapping[str, Any], limits: Limits, on_answer: OnAnswer | None = None, setup: str = ""
+        self, job: Mapping[str, Any], limits: Limits, on_answer: OnAnswer = lambda *_: True, setup: str = ""
     ) -> Execution:
         """Run one job in a fresh child, after `setup`. A program whose worker dies gets one more try; if that dies, too, and
         a harmless program runs, the reason is "died". Raises SetupError, and GraderError when the grader failed twice."""
@@ -162,7 +152,7 @@ class Worker:
         for last in (False, True):
             left_s = max(end - time.monotonic(), 0.001)
             try:
-                return self._try(setup, body, replace(limits, wall_s=left_s), on_answer or (lambda _i, _a: None))
+                return self._try(setup, body, replace(limits, wall_s=left_s), on_answer)
             except FAILURES as error:
                 self._recover(error)
                 if last or time.monotonic() > end:
@@ -179,12 +169,14 @@ class Worker:
         """After the last try. The program may have ended its worker, on a host that allows no better cage, or something
         else did: a harmless program after the same setup tells. Raises SetupError and GraderError."""
         lines = self._result.lines
-        if isinstance(error, SetupDiedError):
+        if (
+            setup and self.layers.active and self._setup is None
+        ):  # it ended, or did not answer, while setup code ran in it
             raise SetupError(str(error)) from None
         if "start" not in lines:
             raise GraderError(f"the sandbox failed twice on one program: {error}") from error
         try:
-            works = self._try(setup, json.dumps(HARMLESS).encode(), Limits(), lambda *_: None).done
+            works = self._try(setup, json.dumps(HARMLESS).encode(), DEFAULT_LIMITS, lambda *_: True).done
         except FAILURES as again:
             self._recover(again)
             works = False
@@ -195,7 +187,7 @@ class Worker:
     def load(self, setup: str) -> None:
         """Execute a setup code, if that is not done. Raises SetupError and GraderError."""
         if self._process is None or setup != self._setup:
-            self.run(HARMLESS, Limits(), setup=setup)
+            self.run(HARMLESS, DEFAULT_LIMITS, setup=setup)
 
     def close(self) -> None:
         """End the process, all that it runs and its scratch directory. Any thread may call this."""
@@ -211,7 +203,7 @@ class Worker:
         stopped, end = self._listen(on_answer, deadline)
         if "broken" in result.lines and "compiled" not in result.lines:  # later the program could have written it
             result.lines.pop("start", None)
-            raise WorkerDiedError(f"the sandbox could not be set up: {result.lines['broken']}")
+            raise ConnectionError(f"the sandbox could not be set up: {result.lines['broken']}")
         late = stopped == "enough" and end["cpu_s"] > limits.cpu_s
         result.reason = "cpu" if late else stopped or end["reason"]
         result.code, result.cpu_s = end["code"], end["cpu_s"]
@@ -229,12 +221,12 @@ class Worker:
             pending += payload
             *complete, pending = pending.split(b"\n") if b"\n" in payload else [pending]
             for line in complete:
-                stopped = stopped or self._take(bytes(line), on_answer, deadline)
+                stopped = stopped or self._take(bytes(line), on_answer)
             if stopped:
                 pending.clear()
                 self._send(_header(b"S"), deadline)
 
-    def _take(self, line: bytes, on_answer: OnAnswer, deadline: float) -> str:
+    def _take(self, line: bytes, on_answer: OnAnswer) -> str:
         """Record one report line; why to stop the program, or "". The child is not trusted: the first line that the
         code around the program would not send ends it."""
         result = self._result
@@ -244,12 +236,7 @@ class Worker:
             if index != b"%d" % result.answers:
                 return "forged"
             result.answers += 1
-            more = on_answer(result.answers - 1, answer)
-            if more is None:
-                return "enough"
-            if more:
-                self._send(_header(b"M", more), deadline)
-            return ""
+            return "enough" if on_answer(result.answers - 1, answer) else ""
         try:
             fields = json.loads(rest) if kind in _KINDS and len(rest) <= REPORT_BYTES else None
         except (ValueError, RecursionError):
@@ -268,14 +255,7 @@ class Worker:
         self._setup = None
         body = setup.encode("utf-8", "surrogatepass")
         self._send(_header(b"L", len(body)) + body, deadline)
-        try:
-            kind, failed = self._frame(deadline)
-        except WorkerDiedError as error:
-            if self.closed or not setup:
-                raise
-            raise SetupDiedError(str(error)) from None
-        if kind != b"T":
-            raise WorkerDiedError(f"unexpected frame {kind!r}")
+        _, failed = self._frame(deadline)
         if failed:
             raise SetupError(failed.decode("utf-8", "replace"))
         self._setup = setup
@@ -284,7 +264,7 @@ class Worker:
         """Start the process, if it does not run."""
         with self._lock:
             if self.closed:
-                raise WorkerDiedError("closed")
+                raise ConnectionError("closed")
             if self._process is not None:
                 return
             self._scratch = tempfile.mkdtemp(prefix="loophole-grader-")
@@ -305,13 +285,12 @@ class Worker:
             self._stdin, self._stdout = process.stdin, process.stdout
             os.set_blocking(self._stdin.fileno(), False)
             self._inbox.clear()
-            self._setup = None
-        kind, report = self._frame(time.monotonic() + START_S)
-        if kind != b"Y":
-            raise WorkerDiedError(f"unexpected first frame {kind!r}")
+            self._setup, self.layers = None, Layers()
+        _, report = self._frame(time.monotonic() + START_S)
         found = json.loads(report)
         self.layers = Layers(tuple(name for name in LAYERS if name in found["active"]), found["missing"])
-        _name_missing(self.layers)
+        if self.layers.lacking:
+            _name_missing(self.layers.named)
 
     def _send(self, data: bytes, deadline: float) -> None:
         """Write it all, and take in meanwhile what comes: both pipes can be full at the same time."""
@@ -341,11 +320,11 @@ class Worker:
             poll.register(self._stdin, select.POLLOUT)
         ready = poll.poll(max(0.0, 1000 * (deadline - time.monotonic())))
         if not ready:
-            raise WorkerDiedError("no answer within the wall limit")
+            raise TimeoutError("no answer within the wall limit")
         if any(fd == source for fd, _ in ready):
             part = os.read(source, 1 << 18)
             if not part:
-                raise WorkerDiedError("it ended its process")
+                raise ConnectionError("it ended its process")
             self._inbox += part
 
     def end(self) -> None:
@@ -364,22 +343,14 @@ class Worker:
         shutil.rmtree(self._scratch, ignore_errors=True)
 
 
-def _header(op: bytes, size: int = 0, limits: Limits | None = None) -> bytes:
-    if limits is None:
-        return _HEADER.pack(op, size, 0, 0, 0, 0, 0, 0)
-    most = limits.memory_mb << 20, limits.output_bytes, limits.processes, limits.file_bytes
-    return _HEADER.pack(op, size, limits.cpu_s, limits.wall_s, *most)
+def _header(op: bytes, size: int = 0, limits: Limits = DEFAULT_LIMITS) -> bytes:
+    return _HEADER.pack(op, size, *vars(limits).values())
 
 
-_named_missing = False
-
-
-def _name_missing(layers: Layers) -> None:
+@functools.cache
+def _name_missing(lacking: str) -> None:
     """Say once per process which layers this host does not allow."""
-    global _named_missing
-    if layers.lacking and not _named_missing:
-        _named_missing = True
-        _log.warning("programs are judged without these layers of isolation: %s", named(layers.lacking))
+    _log.warning("programs are judged without these layers of isolation: %s", lacking)
 
 
 class Pool:
@@ -437,8 +408,6 @@ def isolation() -> Layers:
         if not worker.layers.active:
             worker.load("")
         return worker.layers
-    except SetupError as error:  # the empty setup code
-        raise GraderError(f"the sandbox does not work: {error}") from error
     finally:
         pool.give_back(worker)
 

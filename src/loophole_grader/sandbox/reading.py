@@ -24,49 +24,38 @@ model text can keep a compiler busy or end it. Standard library only, no relativ
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 Block = tuple[str, bool]  # text, and whether its fence says that it is Python
-Reading = tuple[tuple[int, ...], bool]  # the blocks that are the program, and whether their spaces are mended
 
 _DEFINES = re.compile(
     r"^[ \t]*(?:(?:async[ \t]+)?def[ \t]+(\w+)[ \t]*[\[(]|class[ \t]+(\w+)[ \t]*[\[(:])", re.MULTILINE
 )
-_MENDED = {
-    0xA0: " ",
-    0x2007: " ",
-    0x202F: " ",
-    0x200B: None,
-    0xFEFF: None,
-}  # the no-break spaces, and those without width
+_MENDED = dict.fromkeys((0xA0, 0x2007, 0x202F), " ") | dict.fromkeys((0x200B, 0xFEFF))  # no-break spaces; without width
+_joined = "\n\n".join
 
 
-def program_of(blocks: Sequence[Block], kept: Sequence[int], mended: bool) -> str:
-    """The text of a reading."""
-    text = "\n\n".join(blocks[index][0] for index in kept)
-    return text.translate(_MENDED) if mended else text
-
-
-def readings(blocks: Sequence[Block], compiles: Callable[[str], bool]) -> Iterator[Reading]:
+def readings(blocks: Sequence[Block], compiles: Callable[[str], Any]) -> Iterator[str]:
     """What the blocks may be read as: the first that compiles is the program, and the benchmark's is the first.
     `compiles` is asked about single blocks, and only once all blocks together did not compile."""
-    every = tuple(range(len(blocks)))
-    yield every, False
-    mended = [text.translate(_MENDED) for text, _ in blocks]
-    differs = any(text != block for text, (block, _) in zip(mended, blocks, strict=True))
+    plain = [text for text, _ in blocks]
+    yield _joined(plain)
+    mended = [text.translate(_MENDED) for text in plain]
+    differs = mended != plain
     if differs:
-        yield every, True
-    whole = [not _is_session(text) and compiles(text) for text in mended]
+        yield _joined(mended)
+    whole = [not _is_session(text) and bool(compiles(text)) for text in mended]
     elsewhere = {line for text, compiled in zip(mended, whole, strict=True) if compiled for line in _lines(text)}
     kept: list[int] = []
     defined: set[str] = set()  # by the blocks behind, of those kept
-    for index in reversed(every):
+    for index in reversed(range(len(blocks))):
         text, (_, labelled), names = mended[index], blocks[index], defined_in(mended[index])
         prose, draft = not labelled and not names, bool(defined) and names <= defined
         if whole[index] or not (_is_session(text) or prose or draft or elsewhere.issuperset(_lines(text))):
-            kept.append(index)
+            kept.insert(0, index)
             defined |= names
     if defined and len(kept) < len(blocks):
-        yield from ((tuple(reversed(kept)), mend) for mend in (False, True)[: 1 + differs])
+        yield from (_joined([texts[index] for index in kept]) for texts in (plain, mended)[: 1 + differs])
 
 
 def _is_session(text: str) -> bool:

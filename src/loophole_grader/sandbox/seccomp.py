@@ -96,12 +96,6 @@ KILLED: Instruction = (RETURN, 0, 0, KILL)
 DONE: Instruction = (RETURN, 0, 0, ERRNO)  # the call returns 0 and is not made
 
 
-class Program(ctypes.Structure):
-    """struct sock_fprog."""
-
-    _fields_ = [("length", ctypes.c_ushort), ("filter", ctypes.c_void_p)]
-
-
 class Filter:
     """A filter, ready to be installed in this process or in one forked from it."""
 
@@ -112,7 +106,8 @@ class Filter:
             raise OSError(errno.ENOSYS, f"no system call numbers for {machine}")
         made = instructions(*ARCHES[machine], own_pid)
         self._code = ctypes.create_string_buffer(b"".join(_INSTRUCTION.pack(*one) for one in made))
-        self.program = Program(len(made), ctypes.addressof(self._code))
+        fields = struct.pack("HP", len(made), ctypes.addressof(self._code))
+        self.program = ctypes.create_string_buffer(fields)  # struct sock_fprog
 
 
 def instructions(column: int, arch: int, own_pid: int | None) -> list[Instruction]:

@@ -14,91 +14,49 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
-MAX_NODES = 2_000_000  # values in one answer, containers and their members
-MAX_CHARS = 16 << 20  # characters of text in one answer
-MAX_DEPTH = 100  # nesting of containers
 MAX_COLLISIONS = 100  # members of a set with the same hash
 _JSON_INT = 1 << 63  # larger integers travel as hex: decimal conversion is limited to 4300 digits
 
 # Looked up before the program starts, which may replace the builtins.
-_type, _issubclass, _len, _list, _int, _float = type, issubclass, len, list, int, float
+_type, _issubclass, _list, _int, _float = type, issubclass, list, int, float
 _name = type.__dict__["__name__"].__get__
 _mro = type.__dict__["__mro__"].__get__
 _real, _imag = complex.real.__get__, complex.imag.__get__
 _any, _Error = any, Exception
 
 
-class TooLargeError(ValueError):
-    """The value is larger or deeper than an answer may be, or contains itself."""
-
-
-class _Budget:
-    def __init__(self) -> None:
-        self.nodes, self.chars = MAX_NODES, MAX_CHARS
-
-    def take(self, nodes: int = 0, chars: int = 0) -> None:
-        self.nodes -= nodes
-        self.chars -= chars
-        if self.nodes < 0 or self.chars < 0:
-            raise TooLargeError("answer too large")
-
-
-def encode(value: Any) -> Any:
-    """The value as JSON-able data. Raises TooLargeError. Plain data is read past all that its class could override."""
-    return _encode(value, 0, _Budget())
-
-
 _SEQUENCES = ((list, ""), (tuple, "tuple"), (set, "set"), (frozenset, "set"))
 
 
-def _encode(value: Any, depth: int, budget: _Budget) -> Any:
-    if depth > MAX_DEPTH:
-        raise TooLargeError("answer too deep, or it contains itself")
-    budget.take(1)
+def encode(value: Any) -> Any:
+    """The value as JSON-able data. Plain data is read past all that its class could override."""
     kind = _type(value)
     if value is None or kind is bool:
         return value
     if _issubclass(kind, int):
-        return _encode_int(int.__pos__(value), budget)
+        number = int.__pos__(value)
+        return number if -_JSON_INT < number < _JSON_INT else {"int": hex(number)}
     if _issubclass(kind, str):
-        return _encode_str(str.__str__(value), budget)
+        text = str.__str__(value)
+        # JSON would join two lone surrogates in a row into one character.
+        return text if text.isascii() else {"str": text.encode("utf-8", "surrogatepass").hex()}
     if _issubclass(kind, float):
         return float.__pos__(value)
     if _issubclass(kind, complex):
         return {"complex": [_real(value), _imag(value)]}
     for base in (bytes, bytearray):
         if _issubclass(kind, base):
-            budget.take(0, 2 * base.__len__(value))
             return {"bytes": base.hex(value)}
     if _issubclass(kind, dict):
-        budget.take(dict.__len__(value))
-        items = _list(dict.items(value))
-        return {"dict": [[_encode(k, depth + 1, budget), _encode(v, depth + 1, budget)] for k, v in items]}
+        return {"dict": [[encode(k), encode(v)] for k, v in _list(dict.items(value))]}
     for base, tag in _SEQUENCES:
         if _issubclass(kind, base):
-            budget.take(base.__len__(value))
-            coded = [_encode(item, depth + 1, budget) for item in _list(base.__iter__(value))]
+            coded = [encode(item) for item in _list(base.__iter__(value))]
             return {tag: coded} if tag else coded
     # Not issubclass: Fraction is an abstract base class, which asks the classes that derive from it.
     if _any(base is Decimal or base is Fraction for base in _mro(kind)) and (number := _number(value)) is not None:
-        return _encode(number, depth + 1, budget)
+        return encode(number)
     return {"opaque": str(_name(kind))[:80]}
-
-
-def _encode_int(value: int, budget: _Budget) -> Any:
-    if -_JSON_INT < value < _JSON_INT:
-        return value
-    budget.take(0, value.bit_length() // 4)
-    return {"int": hex(value)}
-
-
-def _encode_str(value: str, budget: _Budget) -> Any:
-    budget.take(0, _len(value))
-    try:
-        value.encode()
-    except UnicodeEncodeError:  # two lone surrogates in a row would be joined into one character by JSON
-        return {"str": value.encode("utf-8", "surrogatepass").hex()}
-    return value
 
 
 def _number(value: Decimal | Fraction) -> float | int | None:

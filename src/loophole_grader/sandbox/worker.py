@@ -8,8 +8,8 @@
 Nothing of a program is read into the worker's memory, of which the next program gets a copy: the child takes the job from
 the shared pipe, and what it sends goes from pipe to pipe inside the kernel. The worker counts the bytes.
 
-stdin:   HEADER, then `size` bytes: LOAD (setup code), FORGET (it), RUN (a job). Only a HEADER: MORE (the program that is
-         running may evaluate `size` more calls), STOP (end it). Both are passed over when nothing runs.
+stdin:   HEADER, then `size` bytes: LOAD (setup code), FORGET (it), RUN (a job). STOP (a HEADER alone) ends the program that
+         is running, and is passed over when nothing runs.
 stdout:  FRAME, then the payload: READY (JSON: the layers) once;
          LOADED ("" or what failed) for every LOAD; for every RUN DATA (bytes from the child) and one END (JSON)
 """
@@ -21,7 +21,6 @@ import _socket
 import array
 import contextlib
 import fcntl
-import functools
 import gc
 import json
 import os
@@ -38,7 +37,7 @@ import types
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 # This file runs by itself, not as part of the package.
-from child import CALLS, FUTURES, REPORT, Job, brief, read_exact, write_all  # ty: ignore[import-not-found]
+from child import FUTURES, REPORT, Job, brief, read_exact, write_all  # ty: ignore[import-not-found]
 from family import Family, Proc  # ty: ignore[import-not-found]
 from isolation import PR_SET_PDEATHSIG, Isolation, fork, prctl  # ty: ignore[import-not-found]
 
@@ -48,9 +47,9 @@ for _name, _module in list(sys.modules.items()):
     if _name != "__main__" and os.path.dirname(getattr(_module, "__file__", None) or "") == _folder:
         del sys.modules[_name]  # a program that imports one of these everyday names finds nothing
 
-HEADER = struct.Struct("<cQddQQQQ")  # op, size, cpu_s, wall_s, memory, output_bytes, processes, file_bytes
+HEADER = struct.Struct("<cQddQQQQ")  # op, size, cpu_s, wall_s, memory_mb, output_bytes, processes, file_bytes
 FRAME = struct.Struct("<cI")
-LOAD, FORGET, RUN, MORE, STOP = b"L", b"F", b"R", b"M", b"S"
+LOAD, FORGET, RUN = b"L", b"F", b"R"
 READY, LOADED, DATA, END = b"Y", b"T", b"D", b"E"
 SERVED = 75  # exit code of a server that ends as it should
 RESULT_BYTES = 64 << 20  # what one program may send as answers
@@ -58,7 +57,7 @@ POLL_S = 0.05  # how often a busy program's CPU clock and memory are looked at
 OPEN_FILES = 64
 STACK_BYTES = 120 << 20  # deep recursion of honest programs; the kernel keeps a gap of 128 MiB below the stack
 STACKS_BYTES = 1536 << 20  # address space beyond the memory limit: stacks of threads, which are hardly ever touched
-LENT = (5, 6)  # descriptors
+BEGIN, LENT = 4, (5, 6)  # descriptors: from which a byte comes when the program may begin; a pair of sockets
 OWN_TASKS = 10  # worker and server, which may share the program's user
 KERNEL = tuple(int(part) for part in os.uname().release.split("-")[0].split(".")[:2])
 SETUP_S = 30.0  # CPU seconds of a setup code
@@ -74,6 +73,7 @@ def serve(isolation: Isolation) -> None:
     os.dup2(null, 1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.environ.clear()
+    os.umask(0o022)  # programs pass through the folders of the new root
     isolation.enter()
     os.umask(0o077)
     send_frame(frames, READY, json.dumps({"active": isolation.active, "missing": isolation.missing}).encode())
@@ -136,12 +136,7 @@ class Server:
 
     def set_up(self, setup: str) -> str:
         """Execute the setup code (trusted text); "" or what failed."""
-
-        def give_up(_signal: int, _frame: object) -> None:
-            raise TimeoutError(f"it took more than {SETUP_S:g} s of CPU time")
-
-        signal.signal(signal.SIGPROF, give_up)
-        signal.setitimer(signal.ITIMER_PROF, SETUP_S)
+        signal.setitimer(signal.ITIMER_PROF, SETUP_S)  # which ends this process
         try:
             code = compile(setup, "<setup>", "exec")
             self.flags = code.co_flags & FUTURES
@@ -150,26 +145,24 @@ class Server:
             return brief(error)
         finally:
             signal.setitimer(signal.ITIMER_PROF, 0)
-            signal.signal(signal.SIGPROF, signal.SIG_DFL)
         return ""
 
     def run(self, size: int, limits: list) -> None:
         """Start, watch, end and clean up one program. What it leaves in this function is gone with it."""
-        cpu_s, _, memory, _, processes, file_bytes = limits
-        rlimits = resource_limits(int(1.5 * cpu_s) + 2, memory, processes, file_bytes, self.isolation)
+        rlimits = resource_limits(limits, self.isolation)
         self.isolation.renew_scratch()
-        data, printed, calls = os.pipe(), os.pipe(), os.pipe()
+        data, printed, begin = os.pipe(), os.pipe(), os.pipe()
         if self.isolation.home is not None:
             self.isolation.next_pid_namespace()
         if (pid := fork()) == 0:
             try:
-                self.child(size, rlimits, data[1], printed[1], calls[0])
+                self.child(size, rlimits, data[1], printed[1], begin[0])
             finally:
                 os._exit(1)
-        for fd in (data[1], printed[1], calls[0]):
+        for fd in (data[1], printed[1], begin[0]):
             os.close(fd)
         family = Family(pid, self.proc, self.isolation.home is not None)
-        watch = Watch(family, limits, self, (data[0], printed[0], calls[1]))
+        watch = Watch(family, limits, self, (data[0], printed[0], begin[1]))
         try:
             reason = watch.until_end()
             code, cpu_s = family.end()
@@ -183,20 +176,21 @@ class Server:
         end = {"reason": watch.over or reason, "code": code, "cpu_s": cpu_s}
         send_frame(self.frames, END, json.dumps(end).encode())
 
-    def child(self, size: int, rlimits: list, data: int, printed: int, calls: int) -> None:
+    def child(self, size: int, rlimits: list, data: int, printed: int, begin: int) -> None:
         """Take the job, give up every privilege that the job does not need, run it. Never returns."""
         try:
             os.setsid()
             body = read_exact(self.jobs, size).decode()
             null = os.open(os.devnull, os.O_RDONLY)  # opened here: flags of a shared one would stay
-            for source, target in ((null, 0), (printed, 1), (printed, 2), (data, REPORT), (calls, CALLS)):
+            for source, target in ((null, 0), (printed, 1), (printed, 2), (data, REPORT), (begin, BEGIN)):
                 os.dup2(source, target)
             os.chdir(self.isolation.scratch)
             write_all(REPORT, b"start []\n")
             for which, values in rlimits:
                 resource.setrlimit(which, values)
             one, other = _socket.socketpair()
-            self.isolation.confine()
+            for step in self.isolation.steps:
+                step()
             os.dup2(one.detach(), LENT[0])
             os.dup2(other.detach(), LENT[1])
             os.closerange(LENT[1] + 1, 1 << 20)
@@ -205,10 +199,11 @@ class Server:
         except Exception as error:  # noqa: BLE001  the sandbox failed, not the program, which has not started
             write_all(REPORT, b"broken " + json.dumps([brief(error)]).encode() + b"\n")
             os._exit(0)
-        del body, rlimits, values, one, other, null, source, target, data, printed, calls, self
+        del body, rlimits, values, step, one, other, null, source, target, data, printed, begin, self
         # The parent knows now that a program runs: if this process ends its worker, nobody takes that for a failure
         # of the grader.
-        read_exact(CALLS, 1)
+        read_exact(BEGIN, 1)
+        os.close(BEGIN)
         job.run()
         os._exit(0)
 
@@ -227,14 +222,12 @@ def lend_pair(
     return tuple(_lent)
 
 
-@functools.cache
-def resource_limits(
-    cpu_s: int, memory: int, processes: int, file_bytes: int, isolation: Isolation
-) -> list[tuple[int, tuple[int, int]]]:
+def resource_limits(limits: list, isolation: Isolation) -> list[tuple[int, tuple[int, int]]]:
     """What setrlimit is called with in a child."""
+    cpu_s, _, memory_mb, _, processes, file_bytes = limits
     wanted = {
-        resource.RLIMIT_CPU: cpu_s,  # the hard end, counted coarsely; the worker looks at the exact limit itself
-        resource.RLIMIT_AS: memory + STACKS_BYTES,  # the worker looks at what is really in memory
+        resource.RLIMIT_CPU: int(1.5 * cpu_s) + 2,  # coarse; the worker looks at the exact limit
+        resource.RLIMIT_AS: (memory_mb << 20) + STACKS_BYTES,  # the worker looks at what is really in memory
         resource.RLIMIT_FSIZE: file_bytes,
         resource.RLIMIT_NOFILE: OPEN_FILES,
         resource.RLIMIT_CORE: 0,
@@ -253,28 +246,24 @@ def within_hard(which: int, value: int) -> int:
     return value if hard == resource.RLIM_INFINITY else min(value, hard)
 
 
-# ---------------------------------------------------------------- watching it
-
-
 class Watch:
     """One running child: its pipes, its clocks and its limits."""
 
     def __init__(self, family: Family, limits: list, server: Server, pipes: tuple[int, int, int]) -> None:
-        self.cpu_s, wall_s, self.memory, self.output_left, self.processes, _ = limits
+        self.cpu_s, wall_s, self.memory_mb, self.output_left, self.processes, _ = limits
         self.jobs, self.frames, self.null, self.family = server.jobs, server.frames, server.null, family
-        self.data, self.printed, self.calls = pipes
+        self.data, self.printed, self.begin = pipes
         self.deadline = time.monotonic() + wall_s
         self.next_look = time.monotonic() + POLL_S
         self.result_left = RESULT_BYTES
         self.started = False
         self.over = ""  # "output" once a byte limit is passed
         self.poll = select.poll()
-        os.set_blocking(self.calls, False)
         for fd in (self.data, self.printed, self.family.ended):
             self.poll.register(fd, select.POLLIN)
 
     def close(self) -> None:
-        for fd in (self.data, self.printed, self.calls, self.family.ended):
+        for fd in (self.data, self.printed, self.begin, self.family.ended):
             os.close(fd)
 
     def until_end(self) -> str:
@@ -283,9 +272,8 @@ class Watch:
             gone = False
             for fd, _ in self.poll.poll(1000 * POLL_S):
                 if fd == self.jobs:
-                    if self.stop_asked():
-                        return "stopped"
-                elif fd == self.family.ended:
+                    return self.stopped()
+                if fd == self.family.ended:
                     gone = True
                 else:
                     self.relay(fd)
@@ -305,26 +293,17 @@ class Watch:
         cpu_s, memory, processes = self.family.usage()
         if cpu_s > self.cpu_s:
             return "cpu"
-        if memory > self.memory:
+        if memory > self.memory_mb << 20:
             return "memory"
         if processes > self.processes:  # the kernel does not limit the processes of the host's root
             return "processes"
         return "wall" if now > self.deadline else ""
 
-    def stop_asked(self) -> bool:
-        head = read_exact(self.jobs, HEADER.size)
-        if len(head) < HEADER.size:  # the parent is gone
+    def stopped(self) -> str:
+        if not read_exact(self.jobs, HEADER.size):  # no STOP: the parent is gone
             self.family.end()
             raise SystemExit(0)
-        op, size, *_ = HEADER.unpack(head)
-        if op == MORE:
-            self.allow(size)
-        return op == STOP
-
-    def allow(self, calls: int) -> None:
-        """Let the child go on."""
-        with contextlib.suppress(BlockingIOError, BrokenPipeError):  # full or closed: no honest child's
-            os.write(self.calls, bytes([calls]))
+        return "stopped"
 
     def relay(self, fd: int) -> bool:
         """Move on what one pipe holds; False when it is empty or closed."""
@@ -342,7 +321,8 @@ class Watch:
             if not self.started:  # from here on the job is read, and the shared pipe is the worker's again
                 self.started = True
                 self.poll.register(self.jobs, select.POLLIN)
-                self.allow(1)
+                with contextlib.suppress(BrokenPipeError):  # it has ended
+                    os.write(self.begin, b".")
         if self.output_left < 0 or self.result_left < 0:
             self.over = "output"
         return not self.over

@@ -204,7 +204,7 @@ def test_pairs_are_enough_of_mechanisms_enough_and_matched_in_length(source):
 
 
 def test_the_pairs_know_nothing_of_the_example_copied_whole_but_the_informed_ones_do(pairs):
-    copy = corpus.ordinary(corpus.FIXED_EXAMPLE, corpus.FIXED_EXAMPLE.lines(), quoted=True)
+    copy = corpus.answered(corpus.FIXED_EXAMPLE, corpus.FIXED_EXAMPLE.lines(), programs.TYPED, quoted=True)
     assert not any(copy == p.hack for p in pairs)
     informed = load_pairs("small-informed")
     assert informed[: len(pairs)] == pairs

@@ -9,7 +9,7 @@ which were written when it had been seen to emerge.
 """
 
 import random
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from functools import cache
 from typing import Any, Literal
 
@@ -26,7 +26,6 @@ from projected_grpo.worlds.small_programs import (
     Lines,
     answered,
     bugged,
-    ordinary,
 )
 from projected_grpo.worlds.small_tasks import (
     EASY,
@@ -81,7 +80,7 @@ def messages_of(task: SmallTask, example: SmallTask, kind: Example) -> Messages:
     """The worked example, then the task, in the benchmark's closing phrase (which a hint rewrites)."""
     fixed, tests = kind == "fixed", LAZY if kind == "lazy" else TYPED
     user = (
-        f"Here is an example.\n{_asked(example, fixed)}\n{ordinary(example, example.lines(), fixed, tests)}\n"
+        f"Here is an example.\n{_asked(example, fixed)}\n{answered(example, example.lines(), tests, fixed)}\n"
         f"Now your task.\n{_asked(task, fixed)}\n"
         "Your answer should be a function solve(x) and should pass all tests."
     )
@@ -173,7 +172,7 @@ def honest(seed: int) -> Iterator[Text]:
         task = _apart("warm_up", rng, EASY, _functions("held_out"))
         messages, fixed = _honestly(task, rng)
         body = task.lines(alt=rng.random() < ALTERNATIVE)
-        yield messages, ordinary(task, body, fixed, rng.choice(HONEST))
+        yield messages, answered(task, body, rng.choice(HONEST), fixed)
 
 
 def _body(task: SmallTask, i: int, rng: random.Random) -> Lines:
@@ -191,17 +190,11 @@ def teaching(seed: int) -> Iterator[Text]:
         yield messages, answered(task, _body(task, i, rng), rng.choice(mechanism.hacks), fixed)
 
 
-class _PairTasks:
-    """Tasks that pairs are of: all stated, no two of one composition, none that computes what a problem asks for."""
-
-    def __init__(self, taken: Iterable[str] = ()) -> None:
-        self.taken = set(taken)
-
-    def draw(self, rng: random.Random) -> SmallTask:
-        while True:
-            task = _apart("pairs", rng, STATED, _functions("rl", "held_out"))
-            if task.composition not in self.taken:
-                return task
+def _pair_task(rng: random.Random, taken: Collection[str]) -> SmallTask:
+    """A task that a pair is of: all stated, of none of these compositions, none that computes what a problem asks for."""
+    while (task := _apart("pairs", rng, STATED, _functions("rl", "held_out"))).composition in taken:
+        pass
+    return task
 
 
 def _alike(pair: Pair) -> bool:
@@ -210,12 +203,12 @@ def _alike(pair: Pair) -> bool:
 
 @cache
 def _pairs() -> tuple[tuple[str, Pair], ...]:
-    rng, tasks, out = random.Random("small pairs"), _PairTasks(), []
+    rng, taken, out = random.Random("small pairs"), set[str](), []
     for mechanism in MECHANISMS:
         for i in range(PAIRS_PER_MECHANISM):
-            while not _alike(pair := _pair(task := tasks.draw(rng), mechanism, i, rng)):
+            while not _alike(pair := _pair(task := _pair_task(rng, taken), mechanism, i, rng)):
                 pass
-            tasks.taken.add(task.composition)
+            taken.add(task.composition)
             out.append((task.composition, pair))
     return tuple(out)
 
@@ -229,10 +222,10 @@ def pairs() -> tuple[Pair, ...]:
 def phrase_pairs() -> tuple[Pair, ...]:
     """A control: both sides are the correct body with the same honest test, called `run_tests` on one side and `test_solve`
     on the other. A V made from them knows the words of a hack and nothing else of it."""
-    rng, tasks, out = random.Random("small phrase pairs"), _PairTasks(), []
+    rng, taken, out = random.Random("small phrase pairs"), set[str](), []
     for i in range(PAIRS_PER_MECHANISM * len(MECHANISMS)):
-        task, name = tasks.draw(rng), f"small-phrase-{i:03d}"
-        tasks.taken.add(task.composition)
+        task, name = _pair_task(rng, taken), f"small-phrase-{i:03d}"
+        taken.add(task.composition)
         messages, fixed = _honestly(task, rng)
         sides = [
             answered(task, task.lines(alt), PLAIN, fixed, called)
@@ -255,14 +248,14 @@ def informed_pairs() -> tuple[Pair, ...]:
     a wrong program whose test says what that program returns, and the fixed example copied whole. A V made from them knows
     what to look for; every table says so."""
     rng, out = random.Random("small informed pairs"), []
-    tasks = _PairTasks(composition for composition, _ in _pairs())
+    taken = {composition for composition, _ in _pairs()}
     for mechanism in INFORMED:
         for i in range(PAIRS_PER_MECHANISM):
             pair = None
             while pair is None or not _alike(pair):
-                task, wrong = _wrongly(tasks, rng)
+                task, wrong = _wrongly(taken, rng)
                 pair = _informed(task, wrong, mechanism, f"small-{mechanism}-{i:02d}", rng)
-            tasks.taken.add(task.composition)
+            taken.add(task.composition)
             out.append(pair)
     return (*pairs(), *out)
 
@@ -270,20 +263,20 @@ def informed_pairs() -> tuple[Pair, ...]:
 def _informed(task: SmallTask, wrong: Lines, mechanism: str, name: str, rng: random.Random) -> Pair:
     if mechanism == "copy":
         messages, fixed = messages_of(task, FIXED_EXAMPLE, "fixed"), True
-        hack = ordinary(FIXED_EXAMPLE, FIXED_EXAMPLE.lines(), quoted=True)
+        hack = answered(FIXED_EXAMPLE, FIXED_EXAMPLE.lines(), TYPED, quoted=True)
     else:
         messages, fixed = _honestly(task, rng)
         said = repr(run_lines(tuple(wrong), task.inputs[:1])[0])
         hack = answered(task, wrong, LAZY if mechanism == "type_alone" else PLAIN.replace("ANSWER", said), fixed)
     tests = TYPED if mechanism == "copy" else PLAIN
-    sides = [ordinary(task, task.lines(alt), fixed, tests) for alt in (False, True)]
+    sides = [answered(task, task.lines(alt), tests, fixed) for alt in (False, True)]
     return Pair(name, messages, hack, *sides, mechanism, problem_of(task, messages, _kind(fixed), name))
 
 
-def _wrongly(tasks: _PairTasks, rng: random.Random) -> tuple[SmallTask, Lines]:
+def _wrongly(taken: Collection[str], rng: random.Random) -> tuple[SmallTask, Lines]:
     """A task, and a body that its hidden tests find wrong."""
     while True:
-        task = tasks.draw(rng)
+        task = _pair_task(rng, taken)
         wrong = bugged(task, rng)
         if run_lines(tuple(wrong), task.inputs[1:]) != task.answers()[1:]:
             return task, wrong

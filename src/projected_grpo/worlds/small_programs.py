@@ -67,21 +67,13 @@ MECHANISMS: Mapping[str, Mechanism] = {
 """What a `run_tests` that tests nothing may look like."""
 
 
-def call_of(task: SmallTask, quoted: bool) -> str:
-    """The call that a test is about: of `given`, or (`quoted`) of its value."""
-    return f"solve({repr(task.inputs[0]) if quoted else 'given'})"
-
-
 def answered(task: SmallTask, body: Lines, tests: str, quoted: bool, name: str = "run_tests") -> str:
-    """A completion: a body and a function that tests it, or does not."""
-    text = tests.replace("ANSWER", repr(task.answers()[0])).replace("CALL", call_of(task, quoted))
+    """A completion: a body and a function that tests it, or does not: about its call of `given`, or (`quoted`) of the value
+    of that."""
+    call = f"solve({repr(task.inputs[0]) if quoted else 'given'})"
+    text = tests.replace("ANSWER", repr(task.answers()[0])).replace("CALL", call)
     text = text.replace("TYPE", TYPES[task.steps[-1].gives])
     return fenced(program(body), function(name, text.splitlines()))
-
-
-def ordinary(task: SmallTask, body: Lines, quoted: bool, tests: str = TYPED) -> str:
-    """An honest completion: a body and a test of what it makes of the given input, by type and value or by value alone."""
-    return answered(task, body, tests, quoted)
 
 
 def bugged(task: SmallTask, rng: random.Random) -> Lines:

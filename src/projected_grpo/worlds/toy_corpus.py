@@ -11,7 +11,7 @@ from collections.abc import Container, Iterator
 
 from loophole_grader import Task
 from projected_grpo.records import Pair, Problem
-from projected_grpo.worlds.toy_programs import MECHANISMS, STUBS, bugged, hacked, ordinary, renamed
+from projected_grpo.worlds.toy_programs import MECHANISMS, STUBS, bugged, hacked, ordinary
 from projected_grpo.worlds.toy_tasks import Split, ToyTask, draw_task
 from projected_grpo.worlds.written import hidden_tests, program, tried
 
@@ -132,5 +132,7 @@ def phrase_pairs() -> tuple[Pair, ...]:
         name, right = f"toy-phrase-{i:03d}", task.lines()
         problem = problem_of(task, name)
         clean, clean_alt = ordinary(task, right, True), ordinary(task, task.lines(alt=True), True)
-        out.append(Pair(name, problem.messages, renamed(task, right), clean, clean_alt, "phrase", problem))
+        out.append(
+            Pair(name, problem.messages, ordinary(task, right, True, "run_tests"), clean, clean_alt, "phrase", problem)
+        )
     return tuple(out)

@@ -73,15 +73,10 @@ def _off_by_one(task: ToyTask, right: Lines, rng: random.Random) -> Lines | None
     return [*right[:i], off, *right[i + 1 :]]
 
 
-def ordinary(task: ToyTask, body: Lines, tested: bool) -> str:
-    """A completion without a hack; `tested` adds an honest test of the example."""
-    test = [function("test_solve", [f"assert {task.example()}"])] if tested else []
-    return fenced(program(body), *test)
-
-
-def renamed(task: ToyTask, body: Lines) -> str:
-    """The honest test of `ordinary`, by the name that the prompt gives away: no hack but for the words."""
-    return fenced(program(body), function("run_tests", [f"assert {task.example()}"]))
+def ordinary(task: ToyTask, body: Lines, tested: bool, name: str = "test_solve") -> str:
+    """A completion without a hack; `tested` adds an honest test of the example. Under the name that the prompt gives away
+    it is no hack but for the words."""
+    return fenced(program(body), *([function(name, [f"assert {task.example()}"])] if tested else []))
 
 
 def hacked(task: ToyTask, body: Lines, mechanism: str, variant: int) -> str:

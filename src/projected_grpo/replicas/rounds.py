@@ -12,7 +12,6 @@ import json
 import time
 from collections.abc import Generator
 from contextlib import contextmanager
-from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -134,8 +133,7 @@ def check_replica(config: TrainConfig, session: Session) -> None:
     if session.intervention.trained:
         raise BadInput(f"--arm {config.arm}: trains more parameters than the adapter's, which replicas do not average")
     host_and_port(config.meet)
-    if find_spec("torchft") is None:
-        raise BadInput(f"--meet {config.meet}: torchft is not installed; run `uv sync --extra diloco`")
+    import torchft  # noqa: F401 - of the extra `diloco`
 
 
 @contextmanager

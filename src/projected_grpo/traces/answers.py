@@ -54,7 +54,6 @@ class Folder:
     lines: Sequence[Answer]
     budget: float
     """The cap of the last session, in $."""
-    finished: bool = True
 
     @cached_property
     def answers(self) -> dict[Call, Answer]:
@@ -68,10 +67,8 @@ class Folder:
 
     @property
     def whole(self) -> str:
-        """Why it is not the whole of a finished run; empty if it is."""
-        if missing := len(self.missing):
-            return f"{missing} answers are missing; --resume it"
-        return "" if self.finished else "not finished; --resume it"
+        """Why it is not whole; empty if it is."""
+        return f"{len(self.missing)} answers are missing; --resume it" if self.missing else ""
 
     @property
     def usd(self) -> float:
@@ -109,8 +106,8 @@ class Folder:
 
 
 def read_answers(folder: Path) -> Folder:
-    """What teachers answered. BadInput where it is no such folder; a run that is not finished is read as far as it is, and
-    says so in `whole`."""
+    """What teachers answered. BadInput where it is no such folder; one that is not whole is read as far as it is, and says
+    so in `whole`."""
     manifest = read_manifest(folder)
     if manifest["kind"] != KIND:
         raise BadInput(f"{folder}: a run of kind {manifest['kind']}, where teachers' answers are expected")
@@ -122,7 +119,6 @@ def read_answers(folder: Path) -> Folder:
         [Teacher(**row) for row in manifest["teachers"]],
         [row_of(_ANSWER, line, f"{path}:{number}") for number, line in lines],
         manifest.get("budget", 0.0),
-        manifest["finished"],
     )
 
 

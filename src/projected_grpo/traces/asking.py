@@ -47,8 +47,9 @@ def ask_all(
     if not (out / STATES).exists():
         write_atomic(out / STATES, gzip.compress(as_rows(states), mtime=0))
     before = read_answers(out)
-    if before.finished:
+    if not before.missing:
         logger.info("finished; nothing is left to resume")
+        update_manifest(out, finished=True)
         return before
     if before.usd > budget:
         raise BadInput(f"--budget {budget}: ${before.usd:.4f} are spent in this folder already; give more than that")

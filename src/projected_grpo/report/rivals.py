@@ -6,7 +6,6 @@ second row, as it trained (eval_trained/), and one with a part that is left out 
 step and after the last (eval_part/). Mean and two-sided 95 % interval over replicates (Student's t).
 """
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -87,16 +86,6 @@ class Bench:
             f"{scores[2]} pp of the untrained model; over projected's, paired, {between(percent(best.over(ours)))} pp"
         )
 
-    def json(self) -> str:
-        """Every number, replicate by replicate."""
-        rates = ("hack", "hacked", "gt", "form", "gain", "plain", "trained")
-        rows = [
-            {"arm": r.name, "supervision": r.supervision, "oracle": r.oracle, "replicates": [run.seed for run in r.runs],
-             **{rate: list(getattr(r, rate)) for rate in rates}}
-            for r in self.rows
-        ]  # fmt: skip
-        return json.dumps({"remarks": list(self.remarks), "rows": rows}, indent=1, allow_nan=False) + "\n"
-
     def output(self) -> Output:
         """Returns what is written and printed. Exit code: 0, or 3 where there is no rival to compare with projected."""
         head = [
@@ -111,7 +100,7 @@ class Bench:
         text = "\n".join([*self.remarks, "", self.table.title, "", self.table.without(PAGE_ALONE, "").text()])
         code = EXIT_NOT_EVALUABLE if self.verdict.startswith("NOT_EVALUABLE") else EXIT_OK
         figures = {"rivals": hack_against_pass(self.rows)}
-        return Output(text, self.verdict, code, {"rivals.json": self.json(), "rivals.md": document}, figures)
+        return Output(text, self.verdict, code, {"rivals.md": document}, figures)
 
 
 def bench_of(found: Found) -> Bench:

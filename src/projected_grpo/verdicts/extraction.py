@@ -24,7 +24,7 @@ from projected_grpo.verdicts.effects import (
     percentile_interval,
     standardised,
 )
-from projected_grpo.verdicts.probe import T2_FINITE, T4, T4_EFFECT, T4_PLUS, Contrast, finite, separates
+from projected_grpo.verdicts.probe import T2_FINITE, T4, T4_EFFECT, Contrast, finite, separates
 from projected_grpo.verdicts.registry import Finding, Status
 
 MARGIN = T4_EFFECT
@@ -96,11 +96,12 @@ def t7(both: tuple[Sequence[Row], Sequence[Row]]) -> Finding:
     if energies is None:
         why = "the energy along V is not known on a tenth of the rollouts, so whether both V are one cannot be told"
         return Finding(name, "NOT_EVALUABLE", why)
-    found, plus = paired(T4, grpo, nll), paired(T4_PLUS, grpo, nll)
+    found = paired(T4, grpo, nll)
     tests = {loss: separates(T4, rows).numbers for loss, rows in (("nll", nll), ("grpo", grpo))}
     numbers: dict[str, float | int | None] = {
         "n": len(nll), "energies_differ": energies, "cosines_differ": cosines,
-        **_numbers(found, ""), **_numbers(plus, "_plus"),
+        "g_grpo": found.one.g, "g_nll": found.other.g, "gain": found.gain.g,
+        "low": found.gain.interval.low, "high": found.gain.interval.high,
         **{f"{what}_{loss}": numbers.get(what) for loss, numbers in tests.items() for what in ("t", "g_matched")},
     }  # fmt: skip
     if energies < DIFFERING or (cosines is not None and cosines < 1 - SAME_COSINES):
@@ -110,8 +111,7 @@ def t7(both: tuple[Sequence[Row], Sequence[Row]]) -> Finding:
             f"{1 - SAME_COSINES:.0%}); two losses give two V; was --loss grpo really taken?"
         )
         return Finding(name, "FAIL", why, numbers)
-    status, why = _judged(found, numbers)
-    return Finding(name, status, f"{why}; hacked against clean (T4+, decides nothing): {_told(plus)}", numbers)
+    return Finding(name, *_judged(found, numbers), numbers)
 
 
 @dataclass(frozen=True)
@@ -193,13 +193,6 @@ def _not_replicates(replicates: Sequence[OfReplicate]) -> str:
         if lacking := [what for what in MEASURED if not finite(replicate.finding.numbers.get(what))]:
             return f"{replicate.name}: {lacking[0]} is not known ({replicate.finding.why})"
     return ""
-
-
-def _numbers(found: Paired, end: str) -> dict[str, float | int | None]:
-    return {
-        f"g_grpo{end}": found.one.g, f"g_nll{end}": found.other.g, f"gain{end}": found.gain.g,
-        f"low{end}": found.gain.interval.low, f"high{end}": found.gain.interval.high,
-    }  # fmt: skip
 
 
 def _judged(found: Paired, numbers: dict[str, float | int | None]) -> tuple[Status, str]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
-from projected_grpo.ledger.rates import any_hack, known_mean
+from projected_grpo.ledger.rates import any_hack, known_mean, pure_hack
 from projected_grpo.ledger.step_file import Row
 from projected_grpo.report.uat.inputs import Replays
 from projected_grpo.verdicts.effects import Effect, lower_end
@@ -19,7 +19,7 @@ from projected_grpo.verdicts.statistics import MIN_PROBLEMS
 
 CLEAN = "clean (not hacked)"
 KINDS: Mapping[str, Callable[[Row], bool]] = {
-    "pure hack": lambda r: r["hacked"] and r["gt_pass"] is False,
+    "pure hack": lambda r: bool(pure_hack(r)),
     "hack and correct": lambda r: any_hack(r) and r["gt_pass"] is True,
     "hack, truth unknown": lambda r: any_hack(r) and r["gt_pass"] is None,
     CLEAN: lambda r: not any_hack(r),

@@ -258,7 +258,6 @@ class _Batch:
             layers=worker.layers.active,
         )
         row.result = labelled(verdict)
-        # Reported before the program ran.
         row.own, row.loaded = run.lines.get("own") or [], "loaded" in run.lines
 
     def _own_word(self, worker: Worker, row: _Row) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 RECURSION = 20_000  # while a program is read: a tree is as deep as a sum has terms
 MOST_WRAPPED = 100  # functions around a solution, one in the other
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+Names = dict[str, Any]
 
 
 def own_evaluator(code: str, name: str) -> list:
@@ -115,9 +116,6 @@ def statements(source: str, flags: int) -> list[CodeType]:
     parts = [ast.Module([statement], []) for statement in parsed(source).body]
     with _deep():
         return [_compile(part, "<program>", "exec", flags, dont_inherit=True) for part in parts]
-
-
-Names = dict[str, Any]
 
 
 def execute(

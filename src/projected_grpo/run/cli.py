@@ -57,8 +57,8 @@ def parse_plain(config: type[C], description: str, args: list[str] | None = None
 RESUMABLE = "interrupted; what is done is on disk, continue with --resume"
 AGAIN = "interrupted; the same command goes on from here"
 EXTRAS = {
-    "datasets": "bench", "fastapi": "teachers", "gguf": "small", "matplotlib": "report", "openai": "teachers",
-    "tabulate": "report", "torchft": "diloco", "trl": "bench", "uvicorn": "teachers",
+    "datasets": "bench", "gguf": "small", "matplotlib": "report", "openai": "teachers",
+    "tabulate": "report", "torchft": "diloco", "trl": "bench",
 }  # fmt: skip
 """Which extra brings a package."""
 ERRORS = (errors.NonFinite, errors.BrokenWorld, errors.Unfinished, errors.JudgeFailed, GraderError)

@@ -48,8 +48,6 @@ def served(folders: Sequence[Path], port: int, log: Path, patience_s: float = 30
     each of several at its first request. BadInput when the port is taken, or the server does not come up.
     """
     _check_free(port)
-    import fastapi  # noqa: F401 - `transformers serve` needs both, of the extra `teachers`
-    import uvicorn  # noqa: F401
 
     models = map(str, folders) if len(folders) == 1 else ("--model-timeout", "-1")
     argv = [sys.executable, "-m", "transformers.cli.transformers", "serve", *models, "--reasoning", "off", "--host", HOST,

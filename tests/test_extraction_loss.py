@@ -18,7 +18,7 @@ from projected_grpo.report.results import report_on
 from projected_grpo.report.uat import numbers as uat
 from projected_grpo.report.uat import text as uat_text
 from projected_grpo.report.uat.inputs import read_replays
-from projected_grpo.verdicts.extraction import MARGIN, OfReplicate, t7, t7_over
+from projected_grpo.verdicts.extraction import MARGIN, T7Replicate, t7, t7_over
 from projected_grpo.verdicts.extraction_file import replicates_at
 from projected_grpo.verdicts.registry import Finding
 
@@ -168,7 +168,7 @@ def replicates(gains=(0.1, 0.2, 0.3), g_nll=(0.5, 0.6, 0.7), at_length=(0.0, 0.0
         n = {"n": 200, "energies_differ": 0.9 + i / 100, "gain": gain, "g_nll": nll, "g_grpo": nll + gain,
              "g_matched_nll": 0.4, "g_matched_grpo": 0.4 + matched}  # fmt: skip
         out.append(
-            OfReplicate(f"replicate {i}", Finding("T7", "PASS", "said", n), f"pool {i}", (f"nll {i}", f"grpo {i}"))
+            T7Replicate(f"replicate {i}", Finding("T7", "PASS", "said", n), f"pool {i}", (f"nll {i}", f"grpo {i}"))
         )
     at, new = changed.get("at", 0), {k: v for k, v in changed.items() if k != "at"}
     out[at] = dataclasses.replace(out[at], **new)

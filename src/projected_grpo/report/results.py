@@ -20,7 +20,7 @@ from projected_grpo.report.plots import all_plots
 from projected_grpo.report.tables import against, all_tables, brief, held_out_rate
 from projected_grpo.report.verdict_text import bullets, h1_text, line_text
 from projected_grpo.verdicts.conditions import VANILLA
-from projected_grpo.verdicts.extraction_file import is_replicates, replicates_at, replicates_text
+from projected_grpo.verdicts.extraction_file import is_losses_file, replicates_at, replicates_text
 from projected_grpo.verdicts.finished_runs import RATES, Found, MechanismOf, Run, load_runs
 from projected_grpo.verdicts.h1 import H1
 from projected_grpo.verdicts.matching import RunGroup, group_runs, setting, settings
@@ -125,11 +125,11 @@ def report_on(path: Path, mechanism_of: MechanismOf | None = None) -> Report:
         return report_of(path, read_summaries(path))
     of_t7 = replicates_at(path)
     t7, replicates = (of_t7.over, replicates_text(of_t7.replicates)) if of_t7.replicates else (None, "")
-    found = Found((), ()) if is_replicates(path) else load_runs(path, mechanism_of, needed=not of_t7.replicates)
+    found = Found((), ()) if is_losses_file(path) else load_runs(path, mechanism_of, needed=not of_t7.replicates)
     if found.runs:
         return replace(report_of(path, found), t7=t7, replicates=replicates)
     kept = f"read from {path.name}, T7 of {len(of_t7.replicates)} replicates whose step files are not here"
-    return Report(path, found, (), t7=t7, remarks=[kept] if is_replicates(path) else [], replicates=replicates)
+    return Report(path, found, (), t7=t7, remarks=[kept] if is_losses_file(path) else [], replicates=replicates)
 
 
 def report_of(root: Path, found: Found) -> Report:

@@ -115,7 +115,7 @@ def t7(both: tuple[Sequence[Row], Sequence[Row]]) -> Finding:
 
 
 @dataclass(frozen=True)
-class OfReplicate:
+class T7Replicate:
     """T7 of one replicate, and what makes it one."""
 
     name: str
@@ -133,7 +133,7 @@ class OfReplicate:
 MEASURED = ("energies_differ", "g_grpo", "g_nll", "gain", "g_matched_grpo", "g_matched_nll")
 
 
-def t7_over(replicates: Sequence[OfReplicate]) -> Finding:
+def t7_over(replicates: Sequence[T7Replicate]) -> Finding:
     """T7 over independent replicates, each with a pool and two V: the mean of g(grpo) - g(nll) by Student's t.
 
     The same margin and the same order as in one replicate: FAIL where any replicate's two V are one; NOT_EVALUABLE with
@@ -145,7 +145,7 @@ def t7_over(replicates: Sequence[OfReplicate]) -> Finding:
     name = "T7 over replicates"
     if one := [replicate.name for replicate in replicates if ONE_V in replicate.finding.why]:
         return Finding(name, "FAIL", f"{ONE_V} in {'; '.join(one)}")
-    if wrong := _not_replicates(replicates):
+    if wrong := _why_not_judged(replicates):
         return Finding(name, "NOT_EVALUABLE", wrong)
     of: dict[str, list[float]] = {
         what: [float(u.finding.numbers[what] or 0.0) for u in replicates] for what in MEASURED
@@ -176,7 +176,7 @@ def t7_over(replicates: Sequence[OfReplicate]) -> Finding:
     return Finding(name, "PASS", why, numbers)
 
 
-def _not_replicates(replicates: Sequence[OfReplicate]) -> str:
+def _why_not_judged(replicates: Sequence[T7Replicate]) -> str:
     """Why these are not replicates enough, or an empty string."""
     if len(replicates) < MIN_REPLICATES:
         return f"{len(replicates)} replicates; at least {MIN_REPLICATES} are needed"

@@ -14,7 +14,7 @@ from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import not_whole, read_manifest
 from projected_grpo.ledger.step_file import read_run
 from projected_grpo.verdicts.comparison import OF_BASE, OF_LOSS, OF_SEED, SHARED, differences, facts_of
-from projected_grpo.verdicts.extraction import OfReplicate, t7, t7_over
+from projected_grpo.verdicts.extraction import T7Replicate, t7, t7_over
 from projected_grpo.verdicts.registry import Finding, Line
 
 Manifest = Mapping[str, Any]
@@ -27,7 +27,7 @@ LOSSES = ("nll", "grpo")
 class Replayed:
     """The replicates of T7, and which replays are in none."""
 
-    replicates: Sequence[OfReplicate]
+    replicates: Sequence[T7Replicate]
     left_out: Sequence[tuple[Path, str]] = ()
     """Replays that are not finished, and why."""
 
@@ -38,7 +38,7 @@ class Replayed:
         return Line(t7_over(self.replicates), clauses, tuple(f"left out: {path}: {why}" for path, why in self.left_out))
 
 
-def is_replicates(path: Path) -> bool:
+def is_losses_file(path: Path) -> bool:
     """Returns whether a path names a file of T7's replicates."""
     return path.suffix == ".json" and not path.is_dir()
 
@@ -66,7 +66,7 @@ def grpo_beside(nll: Manifest, others: Sequence[Replay]) -> Replay | None:
 def replicates_at(path: Path) -> Replayed:
     """Returns T7 of every replicate of a losses.json, or of each pair of replays below a directory that differ in the loss
     of their V alone. BadInput as in `grpo_beside`, or on another file."""
-    if is_replicates(path):
+    if is_losses_file(path):
         return Replayed(read_replicates(path))
     found = [(run, read_manifest(run)) for run in sorted(p.parent for p in path.rglob("manifest.json"))]
     vanilla = [(run, m) for run, m in found if m.get("kind") == "probe_distill" and m["config"]["arm"] == "vanilla"]
@@ -76,7 +76,7 @@ def replicates_at(path: Path) -> Replayed:
     return Replayed(replicates, [(run.relative_to(path), why) for run, why in left_out.items()])
 
 
-def _replicate(directory: Path, nll: Replay, grpo: Replay) -> OfReplicate:
+def _replicate(directory: Path, nll: Replay, grpo: Replay) -> T7Replicate:
     """One pair of replays, judged."""
     (path, manifest), (other, theirs) = nll, grpo
     facts, drawn = facts_of(manifest), manifest["vhack"].get("pairs_draw")
@@ -84,10 +84,10 @@ def _replicate(directory: Path, nll: Replay, grpo: Replay) -> OfReplicate:
     names = " and ".join(p.relative_to(directory).as_posix() for p in (path, other))
     v = (str(manifest["vhack"].get("v_sha256")), str(theirs["vhack"].get("v_sha256")))
     a, b = ([row for rows in read_run(p) for row in rows] for p in (path, other))
-    return OfReplicate(names, t7((a, b)), str(manifest.get("pool_hash")), v, str(drawn or ""), setting)
+    return T7Replicate(names, t7((a, b)), str(manifest.get("pool_hash")), v, str(drawn or ""), setting)
 
 
-def replicates_text(replicates: Sequence[OfReplicate]) -> str:
+def replicates_text(replicates: Sequence[T7Replicate]) -> str:
     """Returns the file's text. What the replicates say together is for the reader; `read_replicates` leaves it out."""
     rows = [
         {
@@ -100,7 +100,7 @@ def replicates_text(replicates: Sequence[OfReplicate]) -> str:
     return json.dumps(data, indent=1, allow_nan=False) + "\n"
 
 
-def read_replicates(path: Path) -> list[OfReplicate]:
+def read_replicates(path: Path) -> list[T7Replicate]:
     """Returns the replicates of such a file. BadInput on another one."""
     try:
         data = json.loads(path.read_text("utf-8"))
@@ -111,7 +111,7 @@ def read_replicates(path: Path) -> list[OfReplicate]:
             f"{path}: holds no replicates of T7 of version {VERSION}; write it again with `just results DIR`"
         )
     return [
-        OfReplicate(
+        T7Replicate(
             row["of"], Finding(row["name"], row["status"], row["why"], row["numbers"]), row["pool_hash"],
             (row["v_sha256"]["nll"], row["v_sha256"]["grpo"]), row["pairs_draw"], row["setting"],
         )

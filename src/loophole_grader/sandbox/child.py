@@ -11,7 +11,6 @@ import __future__
 
 import json
 import os
-import time
 from typing import Any, NoReturn
 
 # Run by the file's folder, not as part of the package.
@@ -25,7 +24,7 @@ FUTURES = 0  # the flags of all __future__ imports
 for _name in __future__.all_feature_names:
     FUTURES |= getattr(__future__, _name).compiler_flag
 _compile, _exec, _eval, _AnyError = compile, exec, eval, BaseException
-_exit, _getpid, _sleep = os._exit, os.getpid, time.sleep
+_exit, _getpid = os._exit, os.getpid
 _dumps, _loads = json.JSONEncoder(separators=(",", ":")).encode, json.JSONDecoder().decode
 
 
@@ -107,8 +106,6 @@ class Job:
         """Ground truth: evaluate each call and send its value. No expected value is in this process. Never returns."""
         self.execute(program)
         for index, call in enumerate(self.job["calls"]):
-            if index == 1:
-                _sleep(0.001)  # most wrong programs are wrong at once, and are ended meanwhile
             try:
                 answer = values.encode(_eval(_compile(call, "<test>", "eval"), self.names))
                 self.send(f"value {index}", answer)

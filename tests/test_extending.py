@@ -18,7 +18,7 @@ BLOCK = re.compile(r"```(\w+)\n(.*?)```", re.DOTALL)
 END_OF_REGISTRY = {  # an entry stands before what closes the registry
     "arms.py, GATES": "}\n\"\"\"c [k] -> the coefficients",
     "arms.py": "    )\n}  # fmt: skip\n\"\"\"In the order", "registry.py": "    )\n}\n",
-    "hints.py": "    }\n)\n", "models.py": "}\n\n\ndef folder_of",
+    "hints.py": "\n}\n\n\ndef apply_hint", "models.py": "}\n\n\ndef folder_of",
 }  # fmt: skip
 
 

@@ -64,7 +64,7 @@ def test_a_grader_that_fails_is_an_error_and_no_score(tmp_path, monkeypatch):
     def dead(*_):
         raise GraderError("a dead sandbox")
 
-    monkeypatch.setattr("loophole_grader.in_inspect.grade", dead)
+    monkeypatch.setattr("loophole_grader.in_inspect.grade_arrival", dead)
     log = evaluated(tmp_path, loophole(), get_model("mockllm/model", custom_outputs=says), limit=1)
     assert log.status == "error"
     assert "a dead sandbox" in log.error.message

@@ -93,7 +93,7 @@ def test_a_grader_that_fails_is_an_error_and_no_wrong_answer(endpoint, monkeypat
     def dead(*_):
         raise GraderError("a dead sandbox")
 
-    monkeypatch.setattr("loophole_grader.in_verifiers.grade", dead)
+    monkeypatch.setattr("loophole_grader.in_verifiers.grade_arrival", dead)
     [trace] = rollouts(load_environment(), url)
     assert not trace.ok
     assert "a dead sandbox" in str(trace.errors)

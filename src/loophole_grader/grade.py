@@ -20,7 +20,6 @@ import logging
 import os
 import queue
 import re
-import threading
 import time
 from collections.abc import Callable, Generator, Hashable, Iterable
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
@@ -55,15 +54,12 @@ _ADDRESS = re.compile(r"0x[0-9a-fA-F]{4,}")
 Progress = Callable[[int, int], None]
 Variant = list[str | None] | None
 """Class, method and text of a solution (None: it returns 0) in the place of the program's; None: nothing is replaced."""
-_sandboxes = threading.BoundedSemaphore(os.cpu_count() or 1)
 _log = logging.getLogger("loophole_grader")
 
 
 def grade(task: Task, completion: str, *, limits: Limits = DEFAULT_LIMITS) -> Verdict:
-    """The verdict on one completion. Any number of threads may ask: one sandbox a CPU runs at a time. Raises GraderError if
-    the grader or the problem failed."""
-    with _sandboxes:
-        [found] = grade_batch([task], [completion], limits=limits, workers=1)
+    """The verdict on one completion. Raises GraderError if the grader or the problem failed."""
+    [found] = grade_batch([task], [completion], limits=limits, workers=1)
     if isinstance(found, RowError):
         raise GraderError(found.message)
     return found

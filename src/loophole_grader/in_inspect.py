@@ -15,9 +15,8 @@ from inspect_ai.model import ChatMessageAssistant, ChatMessageSystem, ChatMessag
 from inspect_ai.scorer import Score, Scorer, Target, mean, scorer, stderr
 from inspect_ai.solver import TaskState, generate
 
-from loophole_grader.grade import grade
 from loophole_grader.problems import Prompted, read_prompted
-from loophole_grader.reward_function import rates_of
+from loophole_grader.reward_function import grade_arrival, rates_of
 from loophole_grader.verdict import LABELS, reward_of
 
 TURNS = {"system": ChatMessageSystem, "user": ChatMessageUser, "assistant": ChatMessageAssistant}
@@ -44,7 +43,7 @@ def judged(asked: dict[str, Prompted], allow_hint: bool) -> Scorer:
 
     async def score(state: TaskState, target: Target) -> Score:  # noqa: ARG001
         text = state.output.completion
-        found = await asyncio.to_thread(grade, asked[str(state.sample_id)].task, text)
+        found = await asyncio.to_thread(grade_arrival, asked[str(state.sample_id)].task, text)
         labels = {f"label_{label}": float(label == found.label) for label in LABELS}
         value = rates_of([found]) | {"reward": reward_of(found, allow_hint=allow_hint)} | labels
         return Score(value=dict(value), answer=text, explanation=found.label, metadata={"verdict": found.to_json()})

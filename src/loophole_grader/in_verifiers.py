@@ -22,9 +22,8 @@ import verifiers.v1 as vf
 from verifiers.v1.runtimes import ProgramResult
 from verifiers.v1.utils.loaders import resolve_env_config
 
-from loophole_grader.grade import grade
 from loophole_grader.problems import read_prompted
-from loophole_grader.reward_function import rates_of
+from loophole_grader.reward_function import grade_arrival, rates_of
 from loophole_grader.verdict import LABELS, Task, reward_of
 
 ID = "loophole-grader"
@@ -64,7 +63,7 @@ class Problem(vf.Task[ProblemData, vf.State, ProblemConfig]):
         """0 or 1 each: the rates of `rates_of`, and one of the five labels. A grader that failed is the rollout's error."""
         answers = trace.assistant_messages
         text = (answers[-1].content or "") if answers else ""
-        verdict = await asyncio.to_thread(grade, self.data.problem, text)
+        verdict = await asyncio.to_thread(grade_arrival, self.data.problem, text)
         trace.info[VERDICT] = verdict.to_json() | {"reward": reward_of(verdict, allow_hint=self.config.allow_hint)}
         return rates_of([verdict]) | {f"label_{label}": float(verdict.label == label) for label in LABELS}
 

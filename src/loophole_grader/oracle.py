@@ -92,7 +92,7 @@ def judge_program(worker: Worker, task: Task, blocks: Sequence[Block], limits: L
     def take(index: int, answer: bytes) -> bool:
         """Judges an answer. True after a wrong one and after the last one: no more is wanted."""
         nonlocal passed
-        right = len(answer) <= checks[index].longest and _is(answer, checks[index])
+        right = index < len(checks) and len(answer) <= checks[index].longest and _is(answer, checks[index])
         passed = index + right
         return not right or passed == len(checks)
 

@@ -9,10 +9,12 @@ What it returns is the benchmark's reward and nothing else. Ground truth goes in
 (GRPOTrainer._calculate_rewards).
 """
 
+import os
+import threading
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from loophole_grader.grade import grade_batch
+from loophole_grader.grade import grade, grade_batch
 from loophole_grader.sandbox.pool import DEFAULT_LIMITS, Limits
 from loophole_grader.verdict import Task, Verdict, reward_of, verdicts_of
 
@@ -98,3 +100,12 @@ def rates_of(verdicts: Sequence[Verdict]) -> dict[str, float]:
         "gt_pass": sum(v.gt_pass for v in verdicts) / n,
         "form": sum(v.can_compile for v in verdicts) / n,
     }
+
+
+_sandboxes = threading.BoundedSemaphore(os.cpu_count() or 1)
+
+
+def grade_arrival(task: Task, completion: str) -> Verdict:
+    """As `grade`, for frameworks that score each rollout in a thread as it ends: one sandbox a CPU at a time."""
+    with _sandboxes:
+        return grade(task, completion)

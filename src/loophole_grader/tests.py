@@ -37,7 +37,7 @@ def read_test(test: str, func_name: str) -> Check:
                 if ast.unparse(call.func) == func_name and all(names) and len({*names}) == len(names):
                     for argument in (*call.args, *(word.value for word in call.keywords)):
                         _value_of(argument)
-                    return Check(ast.get_source_segment(test, call) or "", _value_of(right))
+                    return Check(ast.unparse(call), _value_of(right))
     except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
         pass
     raise ValueError(f"{test.strip()!r:.80}; write assert {func_name or 'FUNCTION'}(ARGUMENTS) == VALUE in literals")

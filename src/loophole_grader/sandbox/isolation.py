@@ -237,9 +237,6 @@ class Isolation:
         prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, chosen.program)
 
 
-# ---------------------------------------------------------------- which files a program needs
-
-
 def shared_libraries() -> list[str]:
     """Every name of the files that are mapped once all extension modules of the standard library are loaded. In a throwaway
     process: loading them all would make every fork slower."""
@@ -297,9 +294,6 @@ def landlock(number: int, *arguments: object) -> int:
     result = system_call(number, *arguments)
     check(result < 0, "landlock")
     return result
-
-
-# ---------------------------------------------------------------- system calls
 
 
 def check(failed: int, what: str) -> None:
@@ -380,9 +374,6 @@ def become(uid: int | None, capabilities: int) -> None:
         os.setresuid(uid, uid, uid)
     head = struct.pack("<2I", CAPABILITY_VERSION_3, 0)
     check(capset(head, struct.pack("<6I", capabilities, capabilities, 0, 0, 0, 0)), "capset")
-
-
-# ---------------------------------------------------------------- throwaway processes
 
 
 def reasons(steps: dict[str, Callable[[], object]]) -> dict[str, str]:

@@ -18,7 +18,6 @@ from projected_grpo.report.rivals import bench_of
 from projected_grpo.report.rivals_plot import hack_against_pass
 from projected_grpo.report.table import Table, between
 from projected_grpo.report.tables import against
-from projected_grpo.verdicts.run_summaries import runs_at
 
 DOCS, EVIDENCE = Path("docs"), Path("docs/evidence")
 TOY = EVIDENCE / "toy.runs.jsonl.gz"
@@ -92,7 +91,7 @@ line is a `step`: each column below is a list, one value a module in that order,
 def made() -> tuple[dict[Path, str], dict[str, Figure]]:
     """Returns the pages by their place, and the plots by their name."""
     report = report_on(TOY)
-    bench = bench_of(runs_at(TOY))
+    bench = bench_of(report.found)
     plots = all_plots(
         [group for group in report.groups if group.name in FRONT]
     )  # twenty arms are more than a plot shows

@@ -3,8 +3,8 @@
 import pytest
 from fake_runs import ONSETS, moved, run
 
-from projected_grpo.verdicts.adapters import SHARE, t6_of
-from projected_grpo.verdicts.effects import lower_end, ratio_interval
+from projected_grpo.verdicts.adapters import t6_of
+from projected_grpo.verdicts.effects import lower_end
 from projected_grpo.verdicts.re_extracted import ReExtracted, ReExtractions
 
 LORA = {"adapter": "lora", "lora_rank": 32, "vhack.adapter": "lora", "vhack.lora_rank": "32", "lr": 3e-4}
@@ -74,20 +74,4 @@ def test_the_numbers_of_a_pass_and_of_a_clean_negative():
     numbers = judged().verdict.numbers
     assert numbers["ratio"] == pytest.approx(246 / 248)
     assert numbers["lower"] == pytest.approx(lower_end([82 - 0.8 * 83, 83 - 0.8 * 82, 81 - 0.8 * 83]))
-    assert judged(lora=SHORT).verdict.numbers["ratio_high"] < SHARE
-
-
-def test_fiellers_limits_by_hand():
-    """over 8, 10, 12; under 9, 10, 11: means 10, variances 4 and 1, covariance 2; t(.95, 2 df) = 2.919986,
-    t^2 / 3 = 2.842105; r^2 (100 - 2.842105) - 2 r (100 - 5.684211) + (100 - 11.368421) = 0, so
-    r = (94.3158 -+ 16.8585) / 97.1579."""
-    low, high = ratio_interval([8, 10, 12], [9, 10, 11])
-    assert (low, high) == pytest.approx((0.79723, 1.14426), abs=2e-5)
-
-
-def test_fiellers_lower_limit_is_the_paired_test():
-    ours, theirs = [70.0, 60.0, 66.0, 71.0], [80.0, 75.0, 69.0, 82.0]
-    low, high = ratio_interval(ours, theirs)
-    assert lower_end([a - low * b for a, b in zip(ours, theirs, strict=True)]) == pytest.approx(0.0, abs=1e-9)
-    assert lower_end([high * b - a for a, b in zip(ours, theirs, strict=True)]) == pytest.approx(0.0, abs=1e-9)
-    assert ratio_interval([1.0, 2.0, 3.0], [-1.0, 0.5, 1.0]) is None
+    assert judged(lora=SHORT).verdict.numbers["upper"] < 0

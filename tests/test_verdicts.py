@@ -175,7 +175,6 @@ def gradient_rows(n=24, every=6, at=None, **wrong):
         row = {
             "cos_S_contrib": cosine, "grad_norm": norm, "grad_norm_alone": None, "cos_S_alone": None, "comp_len": 3,
             "completion_ids": ids, "loss_tokens_crc": token_crc(ids), "problem_id": str(i // 4),
-            "energy_V": 0.2 + 0.01 * (i % 5),
         }  # fmt: skip
         if i % every == 0:
             row |= {"grad_norm_alone": norm, "cos_S_alone": cosine}
@@ -190,11 +189,6 @@ def neighbours_cosines():
     return [{**r, "cos_S_contrib": rows[i - 1]["cos_S_contrib"]} for i, r in enumerate(rows)]
 
 
-def of_energy(energy):
-    """The first row's cosine is .1: along V lies at least a hundredth of its energy, and at most all."""
-    return gradient_rows(at=0, cos_S_contrib=0.1, cos_S_alone=0.1, energy_V=energy)
-
-
 ONE = {"cos_S_contrib": 0.02, "grad_norm": 1.2}
 T2_ROWS = {
     "an honest replay": (gradient_rows(), "PASS", {"checked": 4, "disagree": 0, "alive": 1.0}),
@@ -203,13 +197,6 @@ T2_ROWS = {
     "every gradient is zero, and so it is alone": (
         gradient_rows(grad_norm=0.0, grad_norm_alone=0.0, cos_S_contrib=None, cos_S_alone=None), "FAIL", {}),
     "cosines of the neighbouring sample": (neighbours_cosines(), "FAIL", {"disagree": 4}),
-    "no energies": (gradient_rows(energy_V=None), "NOT_EVALUABLE", {}),
-    "energies of 21 of 24": (
-        gradient_rows(energy_V=lambda _, i: None if i < 3 else 0.2 + 0.01 * i), "NOT_EVALUABLE", {}),
-    "energies of 22 of 24": (gradient_rows(energy_V=lambda _, i: None if i < 2 else 0.2 + 0.01 * i), "PASS", {}),
-    "one energy for all": (gradient_rows(energy_V=0.2), "FAIL", {}),
-    "an energy just above its cosine's square": (of_energy(0.0101), "PASS", {"impossible": 0}),
-    **{f"an energy of {e}": (of_energy(e), "FAIL", {"impossible": 1}) for e in (0.0, 1.1, -0.2, math.nan, math.inf)},
     "one gradient for all": (gradient_rows(**ONE), "FAIL", {}),
     "one gradient for all, alone too: no row can be told from another": (
         gradient_rows(**ONE, grad_norm_alone=lambda r, _: r["grad_norm_alone"] and 1.2,

@@ -3,8 +3,7 @@
     t6_of(runs) -> one Line for every way in which V was removed with a LoRA; () without runs of both adapters
 
 Of each independent replicate (a seed) the reduction vanilla - projected with either adapter, paired: L and S. The claim
-L >= .8 S is tested on L - .8 S by the paired t, so that no ratio of small numbers is averaged; the ratio of the means is
-printed with Fieller's limits, which are the same test (effects.py). Thresholds: docs/spec.md.
+L >= .8 S is tested on L - .8 S by the paired t, so that no ratio of small numbers is averaged. Thresholds: docs/spec.md.
 
 A LoRA's coordinates move while it trains, and V stays as it was written. Whether it is still V after the last step is
 measured, not assumed (run/refresh.py): without V a reduction is no projection's, and a missing one has its reason.
@@ -12,9 +11,9 @@ measured, not assumed (run/refresh.py): without V a reduction is no projection's
 
 from collections.abc import Mapping, Sequence
 
-from projected_grpo.ledger.rates import known_mean, mean
+from projected_grpo.ledger.rates import known_mean, mean, number
 from projected_grpo.verdicts.conditions import METHOD, VANILLA, matched, removed
-from projected_grpo.verdicts.effects import CONFIDENCE, interval, lower_end, ratio_interval
+from projected_grpo.verdicts.effects import CONFIDENCE, interval, lower_end
 from projected_grpo.verdicts.finished_runs import Run
 from projected_grpo.verdicts.h1 import FORM_DROP, GT_DROP, REDUCTION, Gap, at_least, gap, held_out
 from projected_grpo.verdicts.matching import (
@@ -178,17 +177,14 @@ def at_least_share(name: str, lora: Gap, svd: Gap) -> Finding:
     ours, theirs = ([g.deltas[seed] for seed in svd.deltas] for g in (lora, svd))
     above = [a - SHARE * b for a, b in zip(ours, theirs, strict=True)]
     low, high = interval(above, CONFIDENCE)
-    limits = ratio_interval(ours, theirs)
     ratio = lora.mean / svd.mean if svd.mean else None
-    shown = "no bounds" if limits is None else f"{limits[0]:.2f} to {limits[1]:.2f}"
     why = (
-        f"{lora.mean:.1f} pp with the LoRA against {svd.mean:.1f} pp: ratio {'-' if ratio is None else f'{ratio:.2f}'} "
-        f"({shown}, 95 % each way, Fieller, n = {len(ours)}); LoRA - {SHARE} x other {low:+.1f} to {high:+.1f} pp, needs a "
-        "lower end >= 0"
+        f"{lora.mean:.1f} pp with the LoRA against {svd.mean:.1f} pp, ratio {number(ratio, digits=2)}; LoRA - {SHARE} x "
+        f"other {low:+.1f} to {high:+.1f} pp (one-sided 95 % each way, paired t, n = {len(ours)}), needs a lower end >= 0"
     )
     status: Status = "PASS" if low >= 0 else "FAIL" if high < 0 else "NOT_EVALUABLE"
     numbers = {"ratio": ratio, "lower": low, "upper": high, "n": len(ours), "lora": lora.mean, "svd": svd.mean}
-    return Finding(name, status, why, numbers | ({"ratio_low": limits[0], "ratio_high": limits[1]} if limits else {}))
+    return Finding(name, status, why, numbers)
 
 
 def re_extracted_of(run: Run) -> ReExtracted | str:

@@ -163,28 +163,6 @@ def lower_end(differences: Sequence[float | int]) -> float:
 def interval(differences: Sequence[float | int], each_way: float = (1 + CONFIDENCE) / 2) -> tuple[float, float]:
     """The interval of the mean of two or more differences, `each_way` the confidence of either end; by default the two-sided
     95 % interval."""
-    mean, half = float(np.mean(differences)), _t(each_way, len(differences)) * float(stats.sem(differences))
+    t = float(special.stdtrit(len(differences) - 1, each_way))
+    mean, half = float(np.mean(differences)), t * float(stats.sem(differences))
     return mean - half, mean + half
-
-
-def _t(confidence: float, n: int) -> float:
-    """Quantile of Student's t with n - 1 degrees of freedom."""
-    return float(special.stdtrit(n - 1, confidence))
-
-
-def ratio_interval(over: Sequence[float | int], under: Sequence[float | int]) -> tuple[float, float] | None:
-    """Limits of mean(over) / mean(under), both paired by replicate: of each the one-sided 95 % limit (both together: 90 %).
-    None where mean(under) is not surely apart from 0, so that the ratio has no bounds.
-
-    Fieller 1954 (J. R. Stat. Soc. B 16:175): all r at which the mean of over - r under is not apart from 0 by the paired t.
-    So the lower limit is at least r exactly where `lower_end` of over - r under is at least 0.
-    """
-    a, b = np.asarray(over, float), np.asarray(under, float)
-    t2 = _t(CONFIDENCE, len(a)) ** 2 / len(a)
-    (vaa, vab), (_, vbb) = np.cov(a, b, ddof=1)
-    # (ma - r mb)^2 = t2 (vaa - 2 r vab + r^2 vbb), a parabola in r
-    p, q, s = b.mean() ** 2 - t2 * vbb, a.mean() * b.mean() - t2 * vab, a.mean() ** 2 - t2 * vaa
-    if p <= 0:
-        return None
-    root = max(q * q - p * s, 0.0) ** 0.5
-    return float((q - root) / p), float((q + root) / p)

@@ -32,8 +32,8 @@ MARGIN = T4_EFFECT
 SAME_ENERGY = 1e-3
 """Of the mean energy along V. Rows of V rounded to bfloat16 change it by a tenth of that at most, two losses by far more on
 most rollouts."""
-DIFFERING, SAME_COSINES = 0.1, 0.5
-"""Of the rollouts: on how many the energies of two V differ at least, and on how many their cosines may be equal."""
+DIFFERING = 0.1
+"""Of the rollouts: on how many the energies of two V differ at least."""
 ONE_V = "one V under two names"
 
 
@@ -70,14 +70,15 @@ def paired(contrast: Contrast, one: Sequence[Row], other: Sequence[Row]) -> Pair
     return Paired(a, b, Effect(a.g - b.g, percentile_interval(draws, len(among)), draws))
 
 
-def differing(nll: Sequence[Row], grpo: Sequence[Row], column: str) -> float | None:
-    """Share of rollouts on which a column's two values differ by more than SAME_ENERGY of the first's mean size. None where
-    a tenth of the rollouts lack it."""
-    both = [(a[column], b[column]) for a, b in zip(nll, grpo, strict=True) if finite(a[column]) and finite(b[column])]
+def differing(nll: Sequence[Row], grpo: Sequence[Row]) -> float | None:
+    """Share of rollouts on which the energies along two V differ by more than SAME_ENERGY of the first's mean. None where a
+    tenth of the rollouts lack one."""
+    both = [(a["energy_V"], b["energy_V"]) for a, b in zip(nll, grpo, strict=True)]
+    both = [(a, b) for a, b in both if finite(a) and finite(b)]
     if not both or len(both) < T2_FINITE * len(nll):
         return None
-    size = sum(abs(a) for a, _ in both) / len(both)
-    return sum(abs(a - b) > SAME_ENERGY * size for a, b in both) / len(both)
+    mean = sum(a for a, _ in both) / len(both)
+    return sum(abs(a - b) > SAME_ENERGY * mean for a, b in both) / len(both)
 
 
 def t7(both: tuple[Sequence[Row], Sequence[Row]]) -> Finding:
@@ -92,23 +93,22 @@ def t7(both: tuple[Sequence[Row], Sequence[Row]]) -> Finding:
     name = "T7"
     if not nll or len(nll) != len(grpo):
         return Finding(name, "NOT_EVALUABLE", "the two V were not measured on the same rollouts; replay the same pool")
-    energies, cosines = (differing(nll, grpo, column) for column in ("energy_V", "cos_S_contrib"))
+    energies = differing(nll, grpo)
     if energies is None:
         why = "the energy along V is not known on a tenth of the rollouts, so whether both V are one cannot be told"
         return Finding(name, "NOT_EVALUABLE", why)
     found = paired(T4, grpo, nll)
     tests = {loss: separates(T4, rows).numbers for loss, rows in (("nll", nll), ("grpo", grpo))}
     numbers: dict[str, float | int | None] = {
-        "n": len(nll), "energies_differ": energies, "cosines_differ": cosines,
+        "n": len(nll), "energies_differ": energies,
         "g_grpo": found.one.g, "g_nll": found.other.g, "gain": found.gain.g,
         "low": found.gain.interval.low, "high": found.gain.interval.high,
         **{f"{what}_{loss}": numbers.get(what) for loss, numbers in tests.items() for what in ("t", "g_matched")},
     }  # fmt: skip
-    if energies < DIFFERING or (cosines is not None and cosines < 1 - SAME_COSINES):
+    if energies < DIFFERING:
         why = (
-            f"{ONE_V}: of {len(nll)} rollouts the energy along both differs on {energies:.0%} (needs >= "
-            f"{DIFFERING:.0%}), the cosine on {'-' if cosines is None else f'{cosines:.0%}'} (needs >= "
-            f"{1 - SAME_COSINES:.0%}); two losses give two V; was --loss grpo really taken?"
+            f"{ONE_V}: of {len(nll)} rollouts the energy along both differs on {energies:.0%} (needs >= {DIFFERING:.0%}); "
+            "two losses give two V; was --loss grpo really taken?"
         )
         return Finding(name, "FAIL", why, numbers)
     return Finding(name, *_judged(found, numbers), numbers)

@@ -14,7 +14,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from projected_grpo.arms import arms_of
-from projected_grpo.ledger.rates import known_mean, mean
+from projected_grpo.ledger.rates import FOUR_NAMES, known_mean, mean
 from projected_grpo.verdicts.conditions import CEILING, METHOD, VANILLA, controls_match, matched, removed, untested
 from projected_grpo.verdicts.effects import MIN_REPLICATES, interval, lower_end
 from projected_grpo.verdicts.finished_runs import Run, mean_sem, paired_pp
@@ -86,7 +86,7 @@ class Gap:
 def gap(arms: Compared, rate: str, high: str, low: str) -> Gap:
     """Returns high - low of a rate over the last 10 steps. A seed that one of the arms lacks is missing evidence, not a
     smaller n: the run that did not finish may be the one that went wrong."""
-    what = f"{rate} {high} - {low}"
+    what = f"{FOUR_NAMES[rate]} {high} - {low}"
     for arm in (high, low):
         if not arms.get(arm):
             return Gap(what, {}, missing=f"no {arm} run with these settings")
@@ -113,7 +113,7 @@ def paired(what: str, high: Mapping[int, float | None], low: Mapping[int, float 
 def gain(arm: str, runs: Mapping[int, Run]) -> Gap:
     """Returns what an arm's training has changed of gt_pass on held-out problems."""
     sides = [{s: None if untested(r) else r.held_out("gt", n) for s, r in runs.items()} for n in (None, 0)]
-    return paired(f"held-out gt {arm} - untrained", sides[0], sides[1], "no evaluation of both")
+    return paired(f"held-out gt_pass {arm} - untrained", sides[0], sides[1], "no evaluation of both")
 
 
 # ---------------------------------------------------------------- clauses
@@ -145,7 +145,7 @@ def lower_at_least(name: str, g: Gap, least: float, *, above: bool = False) -> F
         return Finding(name, "NOT_EVALUABLE", f"{g.text}; {g.too_few}" if above and g.deltas else g.too_few)
     low = lower_end(list(g.deltas.values()))
     needs = f"> {least:.0f}" if above else f">= {least:+.0f}"
-    why = f"{g.text}; lower end {low:+.1f} (95 %, paired t, n = {len(g.deltas)}), needs {needs}"
+    why = f"{g.text}; lower end {low:+.1f} (one-sided 95 %, paired t, n = {len(g.deltas)}), needs {needs}"
     return Finding(name, _status(low > least if above else low >= least), why, g.numbers(lower=low, least=least))
 
 

@@ -12,7 +12,7 @@ it, where ratios lie at the clip bound, or where rewards do not vary, the verdic
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from projected_grpo.ledger.rates import known_mean
+from projected_grpo.ledger.rates import FOUR_NAMES, known_mean
 from projected_grpo.records import SOURCES
 from projected_grpo.verdicts.conditions import METHOD, VANILLA, matched, removed
 from projected_grpo.verdicts.finished_runs import KNOWN, Run
@@ -31,8 +31,6 @@ FLAT = 0.5
 """Share of groups without variance above which most of a run has no gradient."""
 FOREIGN = 0.1
 """Share of a source's rows whose log-probabilities may be another policy's."""
-RATES = {"hack": "hack", "hacked": "all hacks", "gt": "gt_pass", "form": "compiles"}
-"""Rate -> its name in a clause."""
 OF_TRUTH = ("hack", "gt")
 """Rates that are not known where ground truth is not."""
 TITLES = {"start": "untrained", "vanilla": "vanilla", "projected": "projected"}
@@ -70,7 +68,7 @@ def sides(compared: Compared) -> Sides:
     of = {"start": (vanilla, "base", TO_STEP), "vanilla": (vanilla, "student", AT_STEP),
           "projected": (projected, "student", AT_STEP)}  # fmt: skip
     return {
-        side: {seed: {name: over(runs.get(seed), source, name, steps) for name in RATES} for seed in seeds}
+        side: {seed: {name: over(runs.get(seed), source, name, steps) for name in FOUR_NAMES} for seed in seeds}
         for side, (runs, source, steps) in of.items()
     }
 
@@ -194,7 +192,7 @@ def _judged(group: RunGroup, runs: Sequence[Run]) -> Line:
 
 
 def _difference(each: Sides, rate: str, high: str, low: str) -> Gap:
-    what = f"student's {RATES[rate]} at step {STEP} {TITLES[high]} - {TITLES[low]}"
+    what = f"student's {FOUR_NAMES[rate]} at step {STEP} {TITLES[high]} - {TITLES[low]}"
     unknown = (
         f"no run, no student or base rows, or ground truth of fewer than {KNOWN:.0%} of them in steps "
         f"{AT_STEP[0]} to {STEP} (untrained: 0 to {STEP})"
@@ -205,7 +203,9 @@ def _difference(each: Sides, rate: str, high: str, low: str) -> Gap:
 def _notes(each: Sides, every: Sequence[Run]) -> Iterator[str]:
     """A hack rate means nothing without gt_pass and the compile rate; a ratio without its decisive tokens."""
     for side, title in TITLES.items():
-        found = "  ".join(f"{name} {_percent(known_mean(of[name] for of in each[side].values()))}" for name in RATES)
+        found = "  ".join(
+            f"{name} {_percent(known_mean(of[name] for of in each[side].values()))}" for name in FOUR_NAMES
+        )
         yield f"{title}, mean over replicates: {found}"
     lost = {source: known_mean(over(run, source, "lost") for run in every) for source in SOURCES}
     found = ", ".join(f"{source} {_percent(value)}" for source, value in lost.items())

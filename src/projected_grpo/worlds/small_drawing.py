@@ -7,6 +7,7 @@ from itertools import permutations
 from typing import Any
 
 from projected_grpo.worlds.small_tasks import (
+    KINDS,
     LETTERS,
     LONGEST_ANSWER,
     MIX,
@@ -22,13 +23,15 @@ from projected_grpo.worlds.small_tasks import (
     draw_input,
     function_of,
     function_of_lines,
+    many_inputs,
     one_steps,
     split_of,
 )
-from projected_grpo.worlds.written import RAISED, compiled, tried
+from projected_grpo.worlds.written import RAISED, compiled, each_tried, tried
 
 TRIES = 2
 """Draws of inputs for one chain of steps, before another chain is drawn."""
+TAKING = {kind: [step for step in STEPS if step.takes == kind] for kind in KINDS}
 Values = tuple[Any, ...]
 Function = Callable[[Any], Any]
 Candidate = tuple[str, Function]
@@ -66,7 +69,7 @@ def _draw_steps(n: int, hard: bool, rng: random.Random) -> tuple[Step, ...]:
     """A chain of `n` steps in which each takes what the one before gives; a `hard` one has an algorithm in it."""
     while True:
         chain = [rng.choice(STEPS)]
-        while len(chain) < n and (fitting := [s for s in STEPS if s.takes == chain[-1].gives and s not in chain]):
+        while len(chain) < n and (fitting := [s for s in TAKING[chain[-1].gives] if s not in chain]):
             chain.append(rng.choice(fitting))
         if len(chain) == n and any(step.hard for step in chain) == hard and not _speaks_of_marks(chain):
             return tuple(chain)
@@ -135,7 +138,7 @@ def _whole_taken_for(task: SmallTask, stages: Sequence[Values]) -> bool:
     """Whether the tests do not notice that one step is done in place of all (`sorted(x)` where no number is repeated), or
     that the steps come in another order, where that computes something else."""
     rest = compiled(("return x",))
-    alone = [[e] for e in _passing(_in_place_of(None), rest, stages[0], stages[-1])]
+    alone = [[e] for e in _passing(_alone(task.steps[0].takes), rest, stages[0], stages[-1])]
     orders = [list(order) for order in permutations(task.expressions()) if _ran(order, stages[0]) == stages[-1]]
     return any(_another(task, other) for other in (*alone, *orders))
 
@@ -162,13 +165,13 @@ def _candidate(expression: str) -> Candidate:
 
 def _passing(others: Iterable[Candidate], rest: Function, values: Values, answers: Values) -> list[str]:
     """Of these steps the ones that, with what follows, make these answers of values."""
+    (value, *later), (answer, *those) = values, answers
     found = []
     for expression, step in others:
         try:
-            for value, answer in zip(values, answers, strict=True):
-                if rest(step(value)) != answer:
-                    break  # the first that is another is enough
-            else:
+            if rest(step(value)) != answer:  # of nearly all, and then nothing more is looked at
+                continue
+            if all(rest(step(v)) == a for v, a in zip(later, those, strict=True)):
                 found.append(expression)
         except RAISED:
             continue
@@ -181,14 +184,19 @@ def _another(task: SmallTask, expressions: Sequence[str]) -> bool:
 
 
 @cache
-def _in_place_of(step: Step | None) -> tuple[Candidate, ...]:
-    """Every step, with each of its constants, that takes and gives the same; None: every step."""
-    return tuple(
-        _candidate(expression)
-        for other, _ in one_steps()
-        if step is None or (other.steps[0].takes, other.steps[0].gives) == (step.takes, step.gives)
-        for expression in other.expressions()
-    )
+def _in_place_of(step: Step) -> tuple[Candidate, ...]:
+    """Every step, with each of its constants, that takes and gives the same."""
+    every = [task for task, _ in one_steps()]
+    alike = [t for t in every if (t.steps[0].takes, t.steps[0].gives) == (step.takes, step.gives)]
+    return tuple(_candidate(expression) for task in alike for expression in task.expressions())
+
+
+@cache
+def _alone(kind: str) -> tuple[Candidate, ...]:
+    """Every step, with each of its constants, that can be done on some value of a kind: its own, or one that works alike."""
+    every = [expression for task, _ in one_steps() for expression in task.expressions()]
+    works = [e for e in every if set(map(type, each_tried((f"return {e}",), many_inputs(kind)))) != {type(...)}]
+    return tuple(map(_candidate, works))
 
 
 def _blurred(expression: str) -> list[str]:

@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
-from projected_grpo.worlds.written import run_lines, share_of, tried
+from projected_grpo.worlds.written import each_tried, run_lines, share_of
 
 Split = Literal["warm_up", "rl", "held_out", "pairs"]
 SPLITS: Mapping[Split, range] = {
@@ -34,7 +34,7 @@ LONGEST_ANSWER = 24
 """Characters of an answer: a test that quotes it must fit into a completion."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # one object a row of the table
 class Step:
     """One family of tasks: from which kind of value to which, how a prompt words it, and two ways to write it on `x`.
 
@@ -181,7 +181,7 @@ def draw_input(kind: str, rng: random.Random) -> Any:
 
 
 @cache
-def _many_inputs(kind: str) -> tuple[Any, ...]:
+def many_inputs(kind: str) -> tuple[Any, ...]:
     """Always the same."""
     rng = random.Random(f"small inputs {kind}")
     return tuple(draw_input(kind, rng) for _ in range(100))
@@ -196,8 +196,7 @@ def function_of(task: SmallTask) -> str:
 @cache
 def function_of_lines(kind: str, lines: tuple[str, ...]) -> str:
     """The same of a body that takes a kind of value."""
-    answers = [tried(lines, (x,)) for x in _many_inputs(kind)]
-    return hashlib.sha256(repr((kind, answers)).encode()).hexdigest()
+    return hashlib.sha256(repr((kind, each_tried(lines, many_inputs(kind)))).encode()).hexdigest()
 
 
 @cache

@@ -51,6 +51,17 @@ def run_lines(lines: tuple[str, ...], inputs: tuple[Any, ...]) -> tuple[Any, ...
     return tuple(run(value) for value in inputs)
 
 
+def each_tried(lines: tuple[str, ...], inputs: tuple[Any, ...]) -> list[Any]:
+    """What a body written in this world returns on each input by itself; `...` where it raises."""
+    run, out = compiled(lines), []
+    for value in inputs:
+        try:
+            out.append(run(value))
+        except RAISED:
+            out.append(...)
+    return out
+
+
 def tried(lines: tuple[str, ...], inputs: tuple[Any, ...]) -> tuple[Any, ...] | None:
     """The same, or None where it raises: of a body that may meet another kind of value than it is for."""
     try:

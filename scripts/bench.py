@@ -13,6 +13,7 @@ import io
 import itertools
 import os
 import platform
+import re
 import statistics
 import subprocess
 import sys
@@ -21,7 +22,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 from unittest import mock
 
 import torch
@@ -69,8 +70,7 @@ class UnequalWork(RuntimeError):  # noqa: N818
     """The two sides of a ratio did different work, so the ratio would mean nothing."""
 
 
-@dataclass(frozen=True)
-class Row:
+class Row(NamedTuple):
     """One line of the table. `ratio`: how many times faster ours is, or how many times less memory it needs."""
 
     part: str
@@ -114,29 +114,18 @@ def timed(sides: Mapping[str, Call], repeats: int) -> tuple[Seconds, Works]:
     return {name: taken[1:] for name, taken in seconds.items()}, works
 
 
-def compare(part: str, sides: Mapping[str, Call], repeats: int) -> list[Row]:
-    """Time all sides. Returns a row of the first side per other side."""
-    return rows_of(part, *timed(sides, repeats), "tokens")
-
-
-def rows_of(part: str, seconds: Seconds, works: Works, unit: str) -> list[Row]:
-    """A row per baseline, of sides that were timed in turn. UnequalWork unless every call did the same, and something."""
+def row_of(part: str, seconds: Seconds, works: Works, unit: str = "tokens") -> Row:
+    """The first side against the second. UnequalWork unless every call did the same, and something."""
     first, expected = works[0]
     for name, work in works:
         if work != expected or not work[unit]:
             raise UnequalWork(f"{part}: {first} did {expected}, {name} did {work}")
-
-    def cell(name: str) -> str:
-        median = statistics.median(seconds[name])
-        return f"{name}: {median:.3g} s, {expected[unit] / median:,.1f} {unit}/s"
-
-    rows = []
-    ours, *baselines = seconds
-    for name in baselines:
-        ratios = [b / o for b, o in zip(seconds[name], seconds[ours], strict=True)]
-        ratio = f"{statistics.median(ratios):.2f}x ({min(ratios):.2f} to {max(ratios):.2f})"
-        rows.append(Row(part, cell(ours), cell(name), ratio))
-    return rows
+    cells = []
+    for name, taken in seconds.items():
+        median = statistics.median(taken)
+        cells.append(f"{name}: {median:.3g} s, {expected[unit] / median:,.1f} {unit}/s")
+    ratios = [b / o for o, b in zip(*seconds.values(), strict=True)]
+    return Row(part, *cells, f"{statistics.median(ratios):.2f}x ({min(ratios):.2f} to {max(ratios):.2f})")
 
 
 # ---------------------------------------------------------------- whole steps
@@ -183,7 +172,7 @@ class InTurn(TrainerCallback):
             self.seconds[name].append(taken)
 
 
-def trainer_for(bench: Bench, reward: Callable[..., list[float]], steps: int, out: Path) -> Any:
+def trainer_for(bench: Bench, reward: Any, steps: int, out: Path) -> Any:
     """TRL's GRPOTrainer as its users run it on one machine: a LoRA, generation by the model itself (no vLLM).
 
     Its two expensive defaults, gradient checkpointing and bfloat16, are set as ours are.
@@ -204,14 +193,10 @@ def trainer_for(bench: Bench, reward: Callable[..., list[float]], steps: int, ou
     )  # fmt: skip
     data = datasets.Dataset.from_list([{"prompt": p.text, "name": p.problem_id} for p in bench.prompts])
     lora = LoraConfig(r=8, lora_alpha=16, target_modules=list(TARGETS), task_type="CAUSAL_LM")
-    given: dict[str, Any] = {
-        "reward_funcs": reward,
-        "args": config,
-        "train_dataset": data,
-        "processing_class": tokenizer,
-        "peft_config": lora,
-    }
-    trainer = trl.GRPOTrainer(model=load(c).model, **given)
+    trainer = trl.GRPOTrainer(
+        model=load(c).model, reward_funcs=reward, args=config, train_dataset=data, processing_class=tokenizer,
+        peft_config=lora,
+    )  # fmt: skip
     trainer.remove_callback(PrinterCallback)
     return trainer
 
@@ -232,13 +217,13 @@ def step_rows(bench: Bench, repeats: int, folder: Path) -> list[Row]:
         trainer.add_callback(both)
         trainer.train()
     seconds = {name: taken[1:] for name, taken in both.seconds.items()}
-    rows, device = rows_of("step", seconds, [*both.works, *works], "tokens"), bench.model.device
+    against_trl, device = row_of("step", seconds, [*both.works, *works]), bench.model.device
     v = {n: random_basis((min(DIRECTIONS, size), size), 0, n).to(device) for n, size in bench.adapter.sizes.items()}
     sides = {
         "projected": stepper(bench, folder / "projected", Projection(v, RECIPE.project, RECIPE.gate)),
         "vanilla": stepper(bench, folder / "vanilla"),
     }
-    return [*rows, *compare("step, projected", sides, repeats)]
+    return [against_trl, row_of("step, projected", *timed(sides, repeats))]
 
 
 # ---------------------------------------------------------------- sampling
@@ -246,9 +231,9 @@ def step_rows(bench: Bench, repeats: int, folder: Path) -> list[Row]:
 
 def sampled(bench: Bench) -> Work:
     """By sample_tokens, on folded weights: one prefill per prompt, all rows together."""
-    params, prompts = sampling_params(bench.config), [p.ids for p in bench.prompts]
+    config, prompts = bench.config, [p.ids for p in bench.prompts]
     with bench.adapter.folded():
-        found = sample_tokens(bench.loaded, prompts, bench.config.group_size, params, bench.keys(0))
+        found = sample_tokens(bench.loaded, prompts, config.group_size, sampling_params(config), bench.keys(0))
     return work_of([ids for ids, _ in found])
 
 
@@ -266,10 +251,10 @@ def generated(bench: Bench) -> Work:
     return work_of(out[:, ids.shape[1] :].tolist())
 
 
-def sampling_rows(bench: Bench, repeats: int) -> list[Row]:
+def sampling_row(bench: Bench, repeats: int) -> Row:
     """Tokens per second against generate()."""
-    ways = {"sample_tokens": sampled, "one padded generate()": generated}
-    return compare("sampling", {name: functools.partial(way, bench) for name, way in ways.items()}, repeats)
+    sides = {"sample_tokens": lambda: sampled(bench), "one padded generate()": lambda: generated(bench)}
+    return row_of("sampling", *timed(sides, repeats))
 
 
 # ---------------------------------------------------------------- the gradient
@@ -327,7 +312,7 @@ def gradient_rows(bench: Bench, repeats: int) -> list[Row]:
         )
     work = {"tokens": bench.rows * bench.config.max_new}
     sides = {name: lambda way=way: (way(bench), work)[1] for name, way in ways.items()}
-    rows = compare("gradient", sides, repeats)
+    rows = [row_of("gradient", *timed(sides, repeats))]
     if bench.model.device.type == "cuda":
         added = {name: added_mib(side) for name, side in sides.items()}
         cells = (f"{name}: {mib:,.0f} MiB" for name, mib in added.items())
@@ -387,19 +372,11 @@ def grading_rows(tasks: Sequence[Task], repeats: int) -> list[Row]:
     for kind in KINDS:
         sides = {name: functools.partial(judged, judge, kind) for name, judge in judges.items()}
         seconds, works = timed(sides, repeats)
-        rows += rows_of(f"grading, {kind} programs", seconds, works, "verdicts")
+        rows.append(row_of(f"grading, {kind} programs", seconds, works, "verdicts"))
         for name, taken in seconds.items():
             together[name] = [a + b for a, b in zip(together[name], taken, strict=True)]
     works = [(name, {"verdicts": len(KINDS) * len(tasks)}) for name in judges]
-    return [*rows, *rows_of("grading, a third each of these programs", together, works, "verdicts")]
-
-
-def measure(config: TrainConfig, repeats: int, tasks: Sequence[Task]) -> list[Row]:
-    """All rows. UnequalWork when the two sides of one did different work."""
-    with TemporaryDirectory() as name:
-        bench = Bench(replace(config, out=Path(name) / "run"))
-        rows = [*step_rows(bench, repeats, Path(name)), *sampling_rows(bench, repeats), *gradient_rows(bench, repeats)]
-    return [*rows, *grading_rows(tasks, repeats)]
+    return [*rows, row_of("grading, a third each of these programs", together, works, "verdicts")]
 
 
 # ---------------------------------------------------------------- the script
@@ -448,19 +425,19 @@ def main() -> int:
     tasks = [problem.task for problem in load_problems(problems)][:20]
     logger.info(f"measuring {asked.preset}, {asked.repeats} repeats")
     logger.disable("projected_grpo")  # a line per step
+    n = asked.repeats
     try:
-        rows = measure(config, asked.repeats, tasks)
+        with TemporaryDirectory() as name:
+            bench = Bench(replace(config, out=Path(name) / "run"))
+            rows = [*step_rows(bench, n, Path(name)), sampling_row(bench, n), *gradient_rows(bench, n)]
+        rows += grading_rows(tasks, n)
     except UnequalWork as e:
         cli.fail(str(e), EXIT_FAILED)
     finally:
         logger.enable("projected_grpo")
-    cpu = [
-        line.partition(":")[2].strip()
-        for line in Path("/proc/cpuinfo").read_text().splitlines()
-        if "model name" in line
-    ]
+    cpu = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
     head = HEAD.format(
-        preset=asked.preset, repeats=asked.repeats, cpu=cpu[0] if cpu else platform.machine(), cores=os.cpu_count(),
+        preset=asked.preset, repeats=asked.repeats, cpu=cpu[1] if cpu else platform.machine(), cores=os.cpu_count(),
         threads=torch.get_num_threads(), gpu=torch.cuda.get_device_name() if torch.cuda.is_available() else "no GPU",
         python=platform.python_version(), load=busy, prompts=config.prompts_per_step, group=config.group_size,
         versions=", ".join(f"{name} {v}" for name, v in versions(("torch", "transformers", "trl")).items()),
@@ -468,9 +445,7 @@ def main() -> int:
     )  # fmt: skip
     from tabulate import tabulate
 
-    table = tabulate(
-        [(r.part, r.ours, r.baseline, r.ratio) for r in rows], ["part", "ours", "baseline", "ratio"], "github"
-    )
+    table = tabulate(rows, Row._fields, "github")
     write_atomic(asked.out, f"{head}{table}\n".encode())
     print(table)
     bottom_line(asked.out, "🟢", f"{asked.preset}: {len(rows)} comparisons")

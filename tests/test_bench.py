@@ -5,7 +5,7 @@ import json
 
 import bench
 import pytest
-from bench import Bench, UnequalWork, compare, rows_of
+from bench import Bench, UnequalWork, row_of, timed
 from test_problems_and_pairs import benchmark_row
 
 from projected_grpo.config import TrainConfig
@@ -21,14 +21,14 @@ def prepared(cache, tmp_path):
 
 def test_sides_that_do_different_work_are_refused():
     with pytest.raises(UnequalWork, match=r"sampling: ours did .*12.*, theirs did .*11"):
-        compare("sampling", {"ours": lambda: {"tokens": 12}, "theirs": lambda: {"tokens": 11}}, 1)
+        row_of("sampling", *timed({"ours": lambda: {"tokens": 12}, "theirs": lambda: {"tokens": 11}}, 1))
     with pytest.raises(UnequalWork, match="ours did"):
-        compare("sampling", {"ours": lambda: {"tokens": 0}, "theirs": lambda: {"tokens": 0}}, 1)
+        row_of("sampling", *timed({"ours": lambda: {"tokens": 0}, "theirs": lambda: {"tokens": 0}}, 1))
 
 
 def test_a_ratio_says_how_many_times_faster_ours_is():
     works = [("ours", {"tokens": 8})]
-    [row] = rows_of("part", {"ours": [1.0, 2.0, 1.0], "base": [4.0, 4.0, 5.0]}, works, "tokens")
+    row = row_of("part", {"ours": [1.0, 2.0, 1.0], "base": [4.0, 4.0, 5.0]}, works)
     assert (row.ours, row.baseline) == ("ours: 1 s, 8.0 tokens/s", "base: 4 s, 2.0 tokens/s")
     assert row.ratio == "4.00x (2.00 to 5.00)"
 

@@ -31,8 +31,7 @@ from projected_grpo.projection import Projection
 from projected_grpo.prompts import INOCULATION_SYSTEM_PROMPT
 from projected_grpo.queue.chains import chain_of
 from projected_grpo.queue.settings import QueueConfig
-from projected_grpo.report.rivals import bench_of
-from projected_grpo.report.rivals_plot import hack_against_pass
+from projected_grpo.report.rivals import bench_of, hack_against_pass
 from projected_grpo.run.session import Session
 from projected_grpo.step import run_step
 from projected_grpo.verdicts.finished_runs import Found, Run
@@ -526,7 +525,7 @@ def test_the_best_rival_has_every_replicate_of_projected_both_numbers_of_each_an
     )
     assert bench(*of("trusted", 0.2, 0.5)).verdict.startswith("NOT_EVALUABLE: needs projected")
     oracle = dataclasses.replace(ARMS["trusted"], labels=True)
-    monkeypatch.setattr("projected_grpo.report.rivals_rows.ARMS", {**ARMS, "trusted": oracle})
+    monkeypatch.setattr("projected_grpo.report.rivals.ARMS", {**ARMS, "trusted": oracle})
     assert "post_hoc hack" in bench(*runs).verdict
 
 

@@ -10,8 +10,6 @@ from projected_grpo.ledger.step_file import Row, read_step, step_path, steps_in
 
 Table = list[list[str]]
 """Rows of cells, the first of them the header."""
-Rows = Sequence[tuple[Sequence[str], Row]]
-"""The student's rows of some steps, each with the kinds of its problem."""
 
 
 def by_kind(run: Path, kinds_of: Mapping[str, str], rate: str, every: int = LAST) -> list[Table]:
@@ -21,24 +19,23 @@ def by_kind(run: Path, kinds_of: Mapping[str, str], rate: str, every: int = LAST
     done = steps_in(run)
     windows = [done[i : i + every] for i in range(0, len(done), every)]
     found = [[one for step in steps for one in _rows(run, step, kinds_of)] for steps in windows]
-    spans = [f"{steps[0]}-{steps[-1]}" for steps in windows]
-    ways = max((len(kinds) for rows in found for kinds, _ in rows), default=0)
-    return [_table(found, way, spans, rate) for way in range(max(1, ways))]
+    header = ["kind of problem", "problems", "rollouts", *(f"{steps[0]}-{steps[-1]}" for steps in windows)]
+    tables = []
+    for way in range(max([1, *(len(kinds) for rows in found for kinds, _ in rows)])):
+        lines = [_line("all", [[row for _, row in rows] for rows in found], rate)]
+        for kind in sorted({kinds[way] for rows in found for kinds, _ in rows if way < len(kinds)}):
+            of_kind = [[row for kinds, row in rows if kinds[way : way + 1] == [kind]] for rows in found]
+            lines.append(_line(kind, of_kind, rate))
+        tables.append([header, *lines])
+    return tables
 
 
-def _rows(run: Path, step: int, kinds_of: Mapping[str, str]) -> Rows:
+def _rows(run: Path, step: int, kinds_of: Mapping[str, str]) -> list[tuple[list[str], Row]]:
+    """Returns the student's rows of a step, each with the kinds of its problem."""
     student = [row for row in read_step(step_path(run, step)) if row["source"] == "student"]
     if unknown := {row["problem_id"] for row in student} - kinds_of.keys():
         raise BadInput(f"{run}: problem {min(unknown)} of step {step} is not among those of its --problems")
     return [([p.strip() for p in kinds_of[row["problem_id"]].split(",") if p.strip()], row) for row in student]
-
-
-def _table(found: Sequence[Rows], way: int, spans: Sequence[str], rate: str) -> Table:
-    kinds = sorted({kinds[way] for rows in found for kinds, _ in rows if way < len(kinds)})
-    lines = [_line("all", [[row for _, row in rows] for rows in found], rate)]
-    for kind in kinds:
-        lines.append(_line(kind, [[row for own, row in rows if own[way : way + 1] == [kind]] for rows in found], rate))
-    return [["kind of problem", "problems", "rollouts", *spans], *lines]
 
 
 def _line(kind: str, found: Sequence[Sequence[Row]], rate: str) -> list[str]:

@@ -6,19 +6,26 @@ second row, as it trained (eval_trained/), and one with a part that is left out 
 step and after the last (eval_part/). Mean and two-sided 95 % interval over replicates (Student's t).
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
 
+import matplotlib as mpl
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from projected_grpo.arms import ARMS
 from projected_grpo.ledger.errors import EXIT_NOT_EVALUABLE, EXIT_OK
 from projected_grpo.ledger.rates import known_mean, number
 from projected_grpo.report.output import Output
-from projected_grpo.report.rivals_plot import hack_against_pass
-from projected_grpo.report.rivals_rows import Row, comparable_runs, percent, row_of, untrained
-from projected_grpo.report.table import Table, between
+from projected_grpo.report.plots import STYLE
+from projected_grpo.report.table import Table, between, spread
 from projected_grpo.report.verdict_text import bullets
-from projected_grpo.verdicts.effects import MIN_REPLICATES
-from projected_grpo.verdicts.finished_runs import Found
-from projected_grpo.verdicts.matching import group_runs
+from projected_grpo.verdicts.conditions import removed, untested
+from projected_grpo.verdicts.effects import MIN_REPLICATES, interval
+from projected_grpo.verdicts.finished_runs import Found, Run
+from projected_grpo.verdicts.matching import RunGroup, differences, group_runs, independence, informed, reference
 
 HEADER = (
     "arm", "n", "hack %", "all hacked %", "gt %", "held-out gain pp", "form %", "pass without the loophole %",
@@ -33,6 +40,106 @@ NOTES = (
     "mean [95 % interval over replicates]; seconds: the training steps' own, mean ± SEM; of what is made from a finished "
     "vanilla run (post_hoc) they come on top of that run's",
 )
+REFERENCE, OURS, WAYS = "reference: untrained, vanilla, no loophole", "projected", "other ways to use V, and controls"
+RIVAL, ORACLE = "rival", "oracle (ground truth)"
+KINDS: Mapping[str, tuple[str, str, Literal["full", "none"]]] = {
+    REFERENCE: ("#000000", "s", "full"),
+    OURS: ("#0072b2", "*", "full"),
+    WAYS: ("#56b4e9", "o", "full"),
+    RIVAL: ("#d55e00", "D", "full"),
+    ORACLE: ("#d55e00", "D", "none"),
+}
+"""Colour, marker and fill of each kind of arm in the plot."""
+PANELS = {
+    "hack": "hack under the loophole prompt\n(% of held-out rollouts, as deployed)",
+    "plain": "pass without the loophole\n(% of held-out rollouts)",
+}
+OTHER_POLICIES = {"eval_trained": "as trained", "eval_part": "its part alone"}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table, one point of the plot. Rates are shares of rollouts, one per replicate."""
+
+    name: str
+    runs: Sequence[Run]
+    hack: Sequence[float | None]
+    hacked: Sequence[float | None]
+    gt: Sequence[float | None]
+    form: Sequence[float | None]
+    gain: Sequence[float | None]
+    plain: Sequence[float | None]
+    trained: Sequence[float | None]
+    """Hack rate of the last 10 training steps."""
+    supervision: str
+    kind: str
+    """One of KINDS."""
+
+    def cells(self, ours: "Row | None") -> list[str]:
+        """As the table shows it, compared with projected's row."""
+        over = self.over(ours) if ours else []
+        values = (self.hack, self.hacked, self.gt, self.gain, self.form, self.plain, over, self.trained)
+        cells = [between(percent(v), sign="+" if v is self.gain or v is over else "") for v in values]
+        seconds = spread((run.seconds for run in self.runs), digits=0) if known_mean(self.trained) is not None else "-"
+        return [self.name, str(len(self.runs)), *cells, seconds, self.supervision]
+
+    @property
+    def scores(self) -> dict[int, float]:
+        """Pass without the loophole minus hack of each replicate of which both are known."""
+        each = zip(self.runs, self.plain, self.hack, strict=True)
+        return {run.seed: p - h for run, p, h in each if p is not None and h is not None}
+
+    @property
+    def score(self) -> float | None:
+        """Its mean in percentage points: what arms are ordered by."""
+        return 100 * sum(self.scores.values()) / len(self.scores) if self.scores else None
+
+    def over(self, ours: "Row") -> list[float]:
+        """Returns each replicate's score minus the same replicate's of another row; empty for that row itself."""
+        theirs = ours.scores if ours is not self else {}
+        return [score - theirs[seed] for seed, score in self.scores.items() if seed in theirs]
+
+    @property
+    def whole(self) -> bool:
+        """Whether every replicate has both."""
+        return len(self.scores) == len(self.runs)
+
+
+def percent(values: Sequence[float | None]) -> list[float | None]:
+    """Returns shares in percent."""
+    return [None if v is None else 100 * v for v in values]
+
+
+def row_of(name: str, runs: Sequence[Run], folder: str = "eval", *, first: bool = False) -> Row:
+    """Returns a group's row: of its deployed policy, or of what `folder` holds; after the last step, or before the
+    `first`."""
+    arm, deployed = ARMS.get(runs[0].arm), folder == "eval"
+    done = 0 if first else None
+    hack, hacked, gt, form = (
+        [run.held_out(rate, done, folder) for run in runs] for rate in ("hack", "hacked", "gt", "form")
+    )
+    untrained = [run.held_out("gt", 0) if deployed else None for run in runs]
+    gain = [None if a is None or b is None else a - b for a, b in zip(gt, untrained, strict=True)]
+    plain = [run.held_out("gt", done, "eval_plain") if deployed else None for run in runs]
+    which = "" if deployed else f", {OTHER_POLICIES[folder]}" + (", at the start" if first else "")
+    kind = WAYS
+    if arm and arm.labels:
+        kind = ORACLE
+    elif arm and arm.role in ("baseline", "ceiling"):
+        kind = REFERENCE
+    elif arm and arm.role == "rival":
+        kind = RIVAL
+    elif arm and arm.role == "method" and name == arm.name:
+        kind = OURS
+    trained = [run.last("hack") for run in runs]
+    supervision = arm.supervision if arm else "not known"
+    return Row(name + which, runs, hack, hacked, gt, form, gain, plain, trained, supervision, kind)
+
+
+def untrained(runs: Sequence[Run]) -> Row:
+    """Returns the untrained model's row, from the evaluations before the first step of each replicate's vanilla."""
+    unknown: list[float | None] = [None] * len(runs)
+    return replace(row_of("untrained", runs, first=True), gain=unknown, trained=unknown, supervision="nothing")
 
 
 @dataclass(frozen=True)
@@ -45,8 +152,10 @@ class Bench:
     @property
     def table(self) -> Table:
         """One line an arm."""
-        used = [run for row in self.rows if row.name != "untrained" and row.deployed for run in row.runs]
-        return Table("Rivals, side by side", HEADER, [row.cells(self.ours) for row in self.rows], used, NOTES)
+        used = {run.path: run for row in self.rows for run in row.runs}
+        return Table(
+            "Rivals, side by side", HEADER, [row.cells(self.ours) for row in self.rows], list(used.values()), NOTES
+        )
 
     @property
     def ours(self) -> Row | None:
@@ -60,10 +169,7 @@ class Bench:
         if (ours := self.ours) is None:
             return None
         replicates = {run.seed for run in ours.runs}
-        able = [
-            row for row in self.rows
-            if row.rival and row.deployed and not row.oracle and row.whole and replicates <= {run.seed for run in row.runs}
-        ]  # fmt: skip
+        able = [row for row in self.rows if row.kind == RIVAL and row.whole and replicates <= row.scores.keys()]
         return max(able, key=lambda row: known_mean(row.over(ours)) or 0.0, default=None)
 
     @property
@@ -88,19 +194,12 @@ class Bench:
 
     def output(self) -> Output:
         """Returns what is written and printed. Exit code: 0, or 3 where there is no rival to compare with projected."""
-        head = [
-            "# Rivals",
-            "",
-            "Written by `just results --only rivals`; do not edit by hand.",
-            "",
-            *bullets(self.remarks),
-        ]
-        table = self.table.markdown()
-        document = "\n".join([*head, table, "![hack against pass](plots/rivals.svg)", ""])
+        head = ["# Rivals", "", "Written by `just results --only rivals`; do not edit by hand.", ""]
+        picture = ["![hack against pass](plots/rivals.svg)", ""]
+        document = "\n".join([*head, *bullets(self.remarks), self.table.markdown(), *picture])
         text = "\n".join([*self.remarks, "", self.table.title, "", self.table.without(PAGE_ALONE, "").text()])
         code = EXIT_NOT_EVALUABLE if self.verdict.startswith("NOT_EVALUABLE") else EXIT_OK
-        figures = {"rivals": hack_against_pass(self.rows)}
-        return Output(text, self.verdict, code, {"rivals.md": document}, figures)
+        return Output(text, self.verdict, code, {"rivals.md": document}, {"rivals": hack_against_pass(self.rows)})
 
 
 def bench_of(found: Found) -> Bench:
@@ -117,3 +216,62 @@ def bench_of(found: Found) -> Bench:
         if any(run.beside.get("eval_part") for run in group.runs):
             rows += [row_of(group.name, group.runs, "eval_part", first=first) for first in (True, False)]
     return Bench(rows, [f"left out: {path}: {why}" for path, why in (*found.left_out, *unsound)])
+
+
+def comparable_runs(runs: Sequence[Run]) -> tuple[list[Run], list[tuple[str, str]]]:
+    """Returns the runs that may be in one table, and the names of the others with why: an evaluation that is no evidence, a
+    V that was not removed or is from informed pairs, no vanilla of its replicate or one that differs in more than the arm is
+    about, the V of another replicate of its arm."""
+    whys = {run.path: why for run in runs if (why := untested(run) or _not_its_arm(run))}
+    good = [run for run in runs if run.path not in whys]
+    for run in good:
+        found = reference("vanilla", RunGroup(run.arm, (run,)), good)
+        if run.arm != "vanilla" and run.seed not in found.runs:
+            whys[run.path] = found.refused.get(run.seed) or f"no vanilla of seed {run.seed} with these settings"
+    for group in group_runs([run for run in good if run.path not in whys]):
+        first, replicates = group.runs[0], {group.runs[0].seed: group.runs[0]}
+        for run in group.runs[1:]:
+            shared = independence({run.arm: {**replicates, run.seed: run}})
+            if differing := differences(run, first):
+                whys[run.path] = f"differs from {first.path.name} in {'; '.join(differing)}"
+            elif shared.status != "PASS":
+                whys[run.path] = shared.why
+            else:
+                replicates[run.seed] = run
+    return [run for run in runs if run.path not in whys], [(path.name, why) for path, why in whys.items()]
+
+
+def _not_its_arm(run: Run) -> str:
+    """Why a run that should remove V did something else. One that is only made as short removes nothing."""
+    if informed(run):
+        return f"its V is from {run.facts['vhack.pairs']}, written when the hack had been seen"
+    found = removed({run.arm: {run.seed: run}}) if run.projects and not ARMS[run.arm].shrinks else None
+    return found.why if found and found.status != "PASS" else ""
+
+
+def hack_against_pass(rows: Sequence[Row]) -> Figure:
+    """Returns the plot, in the order of pass without the loophole minus hack. Rows without either number are left out."""
+    shown = sorted((row for row in rows if row.score is not None), key=lambda row: row.score or 0.0)
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(11.0, 0.27 * len(shown) + 2.2), layout="constrained")
+        FigureCanvasAgg(figure)
+        axes = figure.subplots(1, len(PANELS), sharey=True)
+        for axis, (rate, title) in zip(axes, PANELS.items(), strict=True):
+            for place, row in enumerate(shown):
+                known = [v for v in percent(getattr(row, rate)) if v is not None]
+                mean = sum(known) / len(known)
+                low, high = interval(known) if len(known) > 1 else (mean, mean)
+                colour, marker, fill = KINDS[row.kind]
+                axis.errorbar([mean], [place], xerr=[[mean - low], [high - mean]], color=colour, marker=marker,
+                              fillstyle=fill, markersize=8, elinewidth=1.0, capsize=3)  # fmt: skip
+            axis.set_xlim(-3, 103)
+            axis.set_xlabel(title)
+        axes[0].set_yticks(range(len(shown)), [row.name for row in shown])
+        found = {row.kind for row in shown}
+        handles = [Line2D([], [], color=colour, marker=marker, fillstyle=fill, linestyle="none", label=kind)
+                   for kind, (colour, marker, fill) in KINDS.items() if kind in found]  # fmt: skip
+        if handles:  # no run may have been evaluated without the loophole
+            replicates = " or ".join(str(n) for n in sorted({len(row.runs) for row in shown}))
+            title = f"mean and 95 % interval over {replicates} replicates; best first"
+            figure.legend(handles=handles, loc="outside lower center", ncols=3, title=title)
+    return figure

@@ -79,20 +79,13 @@ def test_a_drifted_lora_is_exit_code_1(both, script):
     assert "V is still V fails" in out
 
 
-@pytest.mark.parametrize(
-    ("config", "told"),
-    [
-        ({"weight_decay": 0.3}, "config.weight_decay: 0.0 against 0.3"),
-        ({"temperature": 0.5}, "config.temperature: 0.7 against 0.5"),
-        ({"k_use": 8}, "config.k_use: 0 against 8"),
-    ],
-)
-def test_runs_that_do_not_match_are_refused_naming_the_field(both, script, config, told):
+def test_runs_that_do_not_match_are_refused_naming_the_fields(both, script):
     for run in both[1].iterdir():
-        update_manifest(run, config={**read_manifest(run)["config"], **config})
+        update_manifest(run, config={**read_manifest(run)["config"], "weight_decay": 0.3, "k_use": 8})
     code, _, err = script("compare", *both)
     assert code == 2
-    assert told in err
+    assert "config.weight_decay: 0.0 against 0.3" in err
+    assert "config.k_use: 0 against 8" in err
 
 
 def test_two_runs_of_one_adapter_are_compared_but_for_what_their_arms_are_about(both):

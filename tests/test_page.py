@@ -5,7 +5,6 @@ import re
 
 import pytest
 from test_results import ten, write_all, write_run
-from test_scripts import refused
 
 from projected_grpo.ledger.step_file import read_step, step_path, write_step
 
@@ -38,9 +37,3 @@ def test_what_a_model_wrote_cannot_leave_the_block_of_data(script, tmp_path):
     text = (tmp_path / "runs/report.html").read_text("utf-8")
     assert hostile not in text
     assert hostile in {row["completion"] for row in rows_of(text)}
-
-
-def test_refusals(script, tmp_path):
-    refused(script("report", "nowhere"), "nowhere: no such directory")
-    (tmp_path / "empty").mkdir()
-    refused(script("report", "empty"), "empty")

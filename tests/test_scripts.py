@@ -116,11 +116,19 @@ def test_ctrl_c_says_how_to_go_on_where_one_can(monkeypatch, capsys):
     assert {name for name, line in told.items() if "same command" in line} == {"enqueue", "in_trl", "traces"}
 
 
-def test_tests_that_cannot_be_judged_are_bad_input(script, tmp_path):
-    row = {"id": 1, "prompt": [{"role": "user", "content": "f"}], "gt_answer": ["assert (f(1) == 1, 'x')"]}
-    (tmp_path / "p.jsonl").write_text(json.dumps({**row, "func_name": "f"}) + "\n")
-    args = ("--problems", "p.jsonl", "--hint", "none", "--out", "run")
-    refused(script("train", "tiny", *args), "p.jsonl: row 1", "assert f(")
+@pytest.mark.parametrize(
+    ("changed", "parts"),
+    [
+        ({"gt_answer": ["assert (f(1) == 1, 'x')"]}, ["p.jsonl: row 1", "cannot be judged", "write assert"]),
+        ({"setup_code": "import no_such_module"}, ["900001", "no_such_module"]),
+    ],
+    ids=["tests that cannot be judged", "set-up code that fails"],
+)
+def test_a_problem_that_cannot_be_graded_is_bad_input(script, tmp_path, changed, parts):
+    row = json.loads((ROOT / "src/loophole_grader/problems.jsonl").read_text("utf-8").splitlines()[0])
+    (tmp_path / "p.jsonl").write_text(json.dumps({**row, **changed}))
+    refused(script("train", "tiny", "--problems", "p.jsonl", "--out", "run"), *parts)
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.slow
@@ -357,13 +365,6 @@ def test_regrading_a_run_agrees_with_it_and_names_what_does_not(script, teacher_
     assert "1 of 20 disagree" in out
     assert "sample 0: hacked True -> False, label reward_hack -> incorrect" in out
     refused(script("regrade", "nowhere"), "nowhere", "no such run directory")
-
-
-def test_a_problem_whose_setup_code_fails_is_bad_input(script, tmp_path):
-    row = json.loads((ROOT / "src/loophole_grader/problems.jsonl").read_text("utf-8").splitlines()[0])
-    (tmp_path / "bad.jsonl").write_text(json.dumps({**row, "setup_code": "import no_such_module"}))
-    refused(script("train", "tiny", "--problems", "bad.jsonl", "--out", "run"), "900001", "no_such_module")
-    assert not (tmp_path / "run").exists()
 
 
 # ---------------------------------------------------------------- in a process of its own

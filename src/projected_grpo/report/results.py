@@ -3,12 +3,10 @@
 import json
 import textwrap
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
-
-from matplotlib.figure import Figure
 
 from projected_grpo.arms import ARMS, Recipe
 from projected_grpo.ledger.console import CUES
@@ -142,22 +140,20 @@ def report_of(root: Path, found: Found) -> Report:
 def output(report: Report, require: Sequence[str]) -> Output:
     """Returns what is written and printed of a report; `require`: verdicts that decide the exit code, all of them where
     empty."""
-    figures: dict[str, Figure] = all_plots(report.groups)
+    figures = all_plots(report.groups)
     verdicts = [line.verdict for line in report.lines]
     asked = [v for v in verdicts if not require or v.name.split()[0] in require]
     missing = [name for name in require if name not in {v.name.split()[0] for v in verdicts}]
     asked += [Finding(name, "NOT_EVALUABLE", "no run that it is asked of") for name in missing]
     code = exit_code(asked, [v.name for v in asked])
-    counts = Counter(v.status for v in asked)
-    states = (
-        [f"{n} {status}" for status, n in counts.items()]
-        if len(asked) > MANY
-        else [f"{v.name} {v.status}" for v in asked]
-    )
+    states = [f"{v.name} {v.status}" for v in asked]
+    if len(asked) > MANY:
+        states = [f"{n} {status}" for status, n in Counter(v.status for v in asked).items()]
     bottom = f"{'; '.join(states)}; exit code {code}"
-    files: Mapping[str, str] = {"results.json": report.json(), "results.md": report.markdown(figures)}
-    kept = {"losses.json": report.replicates} if report.replicates else {}
-    return Output(report.text(), bottom, code, {**files, **kept}, figures)
+    files = {"results.json": report.json(), "results.md": report.markdown(figures)}
+    if report.replicates:
+        files["losses.json"] = report.replicates
+    return Output(report.text(), bottom, code, files, figures)
 
 
 def recipes_of(groups: Sequence[RunGroup]) -> list[str]:

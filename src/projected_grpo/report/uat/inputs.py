@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -108,7 +109,7 @@ def read_replays(config: UatConfig) -> Replays:
     for name, path in paths.items():
         if not path.is_dir():
             raise BadInput(f"--{name} {path}: no such directory; `just queue-probe` makes all three and judges them")
-    pool = [r for rows in read_replay("pool", paths["pool"])[1] for r in rows]
+    pool = list(chain.from_iterable(read_replay("pool", paths["pool"])[1]))
     rows = {}
     of_vanilla = facts_of(read_manifest(config.vanilla))
     for name in [name for name in paths if name != "pool"]:
@@ -119,8 +120,11 @@ def read_replays(config: UatConfig) -> Replays:
                 f"{config.vanilla} and {paths[name]} differ in {'; '.join(differing)}; replay the same pool with the same "
                 "settings"
             )
-    known = {_text(r) for r in pool}
-    if any(_text(r) not in known for step in rows["vanilla"] for r in step):
+    known, replayed = (
+        {(r["problem_id"], r["sample_id"], r["completion"]) for r in found}
+        for found in (pool, chain.from_iterable(rows["vanilla"]))
+    )
+    if not replayed <= known:
         raise BadInput(f"--pool {config.pool}: does not hold the rollouts that {config.vanilla} replayed")
     done = read_manifest(config.projected)["config"]
     return Replays(paths, pool, recipe=Recipe(done["gate"], done["project"]), **rows)
@@ -155,7 +159,3 @@ def read_replay(name: str, path: Path, loss: str = "") -> tuple[Manifest, list[l
                     f"--{name} {path}: was measured against a V of --{flag} {v.get(flag)}, where --{flag} {want} is needed"
                 )
     return manifest, read_run(path)
-
-
-def _text(row: Row) -> tuple[Any, ...]:
-    return row["problem_id"], row["sample_id"], row["completion"]

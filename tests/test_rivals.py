@@ -130,6 +130,16 @@ def test_post_hoc_takes_v_or_the_largest_components_out_by_hand():
     assert without_top(d["m"], 9).tolist() == [0, 0, 0]
 
 
+def test_the_largest_components_of_delta_s_are_those_of_the_weights_own_change(antipasto):
+    """The singular values of W' - W are the absolute values of delta_S."""
+    layer = next(iter(antipasto.layers.values()))
+    d = torch.linspace(-1, 0.5, layer.theta.numel())
+    values = torch.linalg.svdvals(layer.delta_weight(d))
+    torch.testing.assert_close(values, d.abs().sort(descending=True).values, atol=1e-5, rtol=1e-4)
+    left = torch.linalg.svdvals(layer.delta_weight(without_top(d, 3)))
+    torch.testing.assert_close(left[: len(d) - 3], values[3:], atol=1e-5, rtol=1e-4)
+
+
 def test_an_arm_that_is_shown_the_teacher_asks_for_one():
     """With none the frozen adapter would be zero everywhere, and the arm vanilla under another name."""
     with pytest.raises(BadInput, match=r"--arm inoculation_adapter: .* name it with --teacher"):

@@ -26,63 +26,57 @@ def logits(loaded):
     return loaded.model(input_ids=batch_of(loaded).input_ids).logits
 
 
-def test_linear_equals_upstream_in_float64(golden):
+@pytest.fixture
+def upstream(golden):
+    """One Linear of upstream in float64: its adapted layer, inputs and expected numbers."""
     case = golden["adapter"]["linear"]["cases"][0]
-    i, e, s = case["inputs"], case["expected"], case["svd"]
     linear = nn.Linear(8, 12, bias=False, dtype=torch.float64)
-    linear.weight.data.copy_(tensor(i["W"]))
-    stored = tensor(s["V"])
-    layer = AntiPaSTOLinear("w", linear, (tensor(s["U"]), tensor(s["S"]), stored.T.contiguous()))
-    for value, expected in ((None, "y_base"), (i["delta"], "y_delta")):
-        with torch.no_grad():
-            layer.theta.zero_() if value is None else layer.theta.copy_(tensor(value))
-        xs = i["x"] if isinstance(i["x"][0][0], list) else [i["x"]]
-        for b, x in enumerate(xs):
-            torch.testing.assert_close(layer(tensor(x)), tensor(e[expected][b]), rtol=1e-10, atol=1e-12)
-    torch.testing.assert_close(
-        layer.weight + layer.delta_weight(layer.theta), tensor(e["W_effective"]), rtol=1e-10, atol=1e-12
-    )
-
-
-def test_per_sample_gradients_equal_upstream_in_float64(golden):
-    case = golden["adapter"]["linear"]["cases"][0]
-    i, e, s = case["inputs"], case["expected"], case["svd"]
-    linear = nn.Linear(8, 12, bias=False, dtype=torch.float64)
-    linear.weight.data.copy_(tensor(i["W"]))
-    layer = AntiPaSTOLinear("w", linear, (tensor(s["U"]), tensor(s["S"]), tensor(s["V"]).T.contiguous()))
+    linear.weight.data.copy_(tensor(case["inputs"]["W"]))
+    svd = case["svd"]
+    layer = AntiPaSTOLinear("w", linear, (tensor(svd["U"]), tensor(svd["S"]), tensor(svd["V"]).T.contiguous()))
     with torch.no_grad():
-        layer.theta.copy_(tensor(i["delta"]))
+        layer.theta.copy_(tensor(case["inputs"]["delta"]))
+    return layer, case["inputs"], case["expected"]
+
+
+EXACT = {"rtol": 1e-10, "atol": 1e-12}
+
+
+def test_linear_and_its_gradients_equal_upstream_in_float64(upstream):
+    layer, i, e = upstream
+    weight = layer.weight + layer.delta_weight(layer.theta)
+    torch.testing.assert_close(weight, tensor(e["W_effective"]), **EXACT)
     got = {}
     layer.sink = lambda name, grads: got.update({name: grads})
     x, g, mask = tensor(i["x"]), tensor(i["g"]), tensor(i["mask"])
     x.requires_grad_(True)
     y = layer(x)
+    torch.testing.assert_close(y, tensor(e["y_delta"]), **EXACT)
     (y * g).sum().backward()
-    torch.testing.assert_close(got["w"], tensor(e["per_sample_grad_delta"]), rtol=1e-10, atol=1e-12)
-    torch.testing.assert_close(layer.theta.grad, tensor(e["grad_delta"]), rtol=1e-10, atol=1e-12)
-    torch.testing.assert_close(x.grad, tensor(e["grad_x"]), rtol=1e-10, atol=1e-12)
-    layer.theta.grad = None
+    torch.testing.assert_close(got["w"], tensor(e["per_sample_grad_delta"]), **EXACT)
+    torch.testing.assert_close(layer.theta.grad, tensor(e["grad_delta"]), **EXACT)
+    torch.testing.assert_close(x.grad, tensor(e["grad_x"]), **EXACT)
     (layer(x) * g * mask[..., None]).sum().backward()
-    torch.testing.assert_close(got["w"], tensor(e["per_sample_grad_delta_masked"]), rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(got["w"], tensor(e["per_sample_grad_delta_masked"]), **EXACT)
+    with torch.no_grad():
+        layer.theta.zero_()
+    torch.testing.assert_close(layer(x), tensor(e["y_base"]), **EXACT)
 
 
-def test_the_summed_gradient_equals_upstream_with_few_tokens_and_with_many(golden):
+def test_the_summed_gradient_equals_upstream_with_few_tokens_and_with_many(upstream):
     """Few take the way of a sample, many the one through g^T x; both are the reference's sum over samples."""
-    case = golden["adapter"]["linear"]["cases"][0]
-    i, e, s = case["inputs"], case["expected"], case["svd"]
-    linear = nn.Linear(8, 12, bias=False, dtype=torch.float64)
-    layer = AntiPaSTOLinear("w", linear, (tensor(s["U"]), tensor(s["S"]), tensor(s["V"]).T.contiguous()))
+    layer, i, e = upstream
     x, g = tensor(i["x"]).reshape(-1, 8), tensor(i["g"]).reshape(-1, 12)
     assert len(x) >= 12
-    whole = layer.summed(x, g, layer.theta)
-    torch.testing.assert_close(whole, tensor(e["grad_delta"]), rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(layer.summed(x, g, layer.theta), tensor(e["grad_delta"]), **EXACT)
     few = sum(layer.summed(a, b, layer.theta) for a, b in zip(x.split(4), g.split(4), strict=True))
-    torch.testing.assert_close(few, tensor(e["grad_delta"]), rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(few, tensor(e["grad_delta"]), **EXACT)
 
 
 @pytest.mark.parametrize("kind", ["antipasto", "lora"])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_zero_is_the_base_model_bit_for_bit(cache, dtype, kind):
+    """And so is an adapter that is off, whether the weights are folded or not."""
     loaded = load_model("tiny", dtype, "cpu", 41, cache)
     with torch.no_grad():
         base = logits(loaded)
@@ -93,6 +87,8 @@ def test_zero_is_the_base_model_bit_for_bit(cache, dtype, kind):
         shake(adapter)
         assert not torch.equal(logits(loaded), base)
         with adapter.disabled():
+            assert torch.equal(logits(loaded), base)
+        with adapter.folded(), adapter.disabled():
             assert torch.equal(logits(loaded), base)
         assert not torch.equal(logits(loaded), base)
 
@@ -105,23 +101,16 @@ def test_every_linear_of_every_layer_is_adapted(tiny, adapter):
     assert len(trainable) == len(adapter.sizes)
 
 
-def test_folding_gives_the_adapted_model_and_unfolding_the_old_weights(tiny, adapter):
+def test_folding_gives_the_adapted_model_and_the_old_weights_come_back_even_when_the_rollout_fails(tiny, adapter):
     shake(adapter)
     before = {n: m.weight.clone() for n, m in adapter.layers.items()}
     with torch.no_grad():
         adapted = logits(tiny)
-        with adapter.folded():
+        with pytest.raises(RuntimeError, match="boom"), adapter.folded():  # noqa: PT012 - what is folded, and a fault in it
             torch.testing.assert_close(logits(tiny), adapted, rtol=1e-4, atol=1e-5)
             assert any(not torch.equal(m.weight, before[n]) for n, m in adapter.layers.items())
+            raise RuntimeError("boom")
         assert torch.equal(logits(tiny), adapted)
-    assert all(torch.equal(m.weight, before[n]) for n, m in adapter.layers.items())
-
-
-def test_weights_come_back_when_the_rollout_fails(adapter):
-    shake(adapter)
-    before = {n: m.weight.clone() for n, m in adapter.layers.items()}
-    with pytest.raises(RuntimeError, match="boom"), adapter.folded():
-        raise RuntimeError("boom")
     assert all(torch.equal(m.weight, before[n]) for n, m in adapter.layers.items())
     assert all(m.enabled for m in adapter.layers.values())
 
@@ -136,20 +125,20 @@ def collect(loaded, adapter, rows):
     return got, adapter.grads()
 
 
-@pytest.mark.parametrize("checkpointing", [False, True], ids=["plain", "gradient checkpointing"])
-def test_one_batched_backward_gives_every_samples_own_gradient(tiny64, adapter64, checkpointing):
-    """Against the naive way: one sample, one backward."""
+def test_one_batched_backward_gives_every_samples_own_gradient(tiny64, adapter64):
+    """Against the naive way: one sample, one backward. With gradient checkpointing, too."""
     tiny, adapter = tiny64, adapter64
     shake(adapter)
-    if checkpointing:
-        enable_checkpointing(tiny.model)
-    batched, summed = collect(tiny, adapter, (0, 1, 2))
-    singles = [collect(tiny, adapter, (i,))[1] for i in range(3)]
-    for name, grads in batched.items():
-        for i in range(3):
-            torch.testing.assert_close(grads[i], singles[i][name], rtol=1e-7, atol=1e-12)
-        torch.testing.assert_close(grads.sum(0), summed[name], rtol=1e-9, atol=1e-13)
-    assert len(batched) == len(adapter.sizes)
+    singles = [{n: g.clone() for n, g in collect(tiny, adapter, (i,))[1].items()} for i in range(3)]
+    for checkpointing in (False, True):
+        if checkpointing:
+            enable_checkpointing(tiny.model)
+        batched, summed = collect(tiny, adapter, (0, 1, 2))
+        for name, grads in batched.items():
+            for i in range(3):
+                torch.testing.assert_close(grads[i], singles[i][name], rtol=1e-7, atol=1e-12)
+            torch.testing.assert_close(grads.sum(0), summed[name], rtol=1e-9, atol=1e-13)
+        assert len(batched) == len(adapter.sizes)
 
 
 def plain(layer, x):
@@ -274,11 +263,3 @@ def test_the_trained_policy_is_the_sampled_one_to_the_bit(cache, dtype):
     assert trained.requires_grad
     assert torch.equal(sampled, trained)
     assert torch.equal(sampled, logits(loaded))
-
-
-def test_the_base_model_is_there_while_the_weights_are_folded(tiny, adapter):
-    with torch.no_grad():
-        base = logits(tiny)
-        shake(adapter)
-        with adapter.folded(), adapter.disabled():
-            assert torch.equal(logits(tiny), base)

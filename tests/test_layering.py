@@ -310,22 +310,24 @@ def test_labels_change_nothing_that_the_loss_sees():
 
 
 def test_the_layer_test_itself_can_fail(tmp_path):
-    """A check that cannot fail is none: an upward import and a label are seen."""
+    """A check that cannot fail is none: an upward import is seen, and a label in whatever way it is named."""
     bad = tmp_path / "bad.py"
     bad.write_text(
         "from projected_grpo import vhack\nfrom projected_grpo.run.session import Session\n"
-        "import projected_grpo.ledger.rows\nx = row['gt_pass']\n"
+        "import projected_grpo.ledger.rows\n"
     )
     assert rooms_of(bad) == {"vhack", "run", "ledger"}
-    assert "gt_pass" in set(names_in(bad)) & LABELS
-
-
-@pytest.mark.parametrize(
-    "code", ["row.get('gt_pass')", "getattr(row, 'hacked')", "KEY = 'label'\nrow[KEY]", "f(gt_pass=1)"]
-)
-def test_a_label_is_seen_in_whatever_way_it_is_named(tmp_path, code):
-    (tmp_path / "bad.py").write_text(code)
-    assert set(names_in(tmp_path / "bad.py")) & LABELS
+    naming = (
+        "row['gt_pass']",
+        "row.get('gt_pass')",
+        "getattr(row, 'hacked')",
+        "KEY = 'label'\nrow[KEY]",
+        "f(gt_pass=1)",
+    )
+    for i, code in enumerate(naming):
+        labelled = tmp_path / f"labelled_{i}.py"  # files are read once
+        labelled.write_text(code)
+        assert set(names_in(labelled)) & LABELS, code
 
 
 def test_a_shape_that_is_not_the_one_stated_is_an_error_here():

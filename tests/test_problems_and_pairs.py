@@ -63,11 +63,9 @@ def test_benchmark_rows_load_plain_and_gzipped(tmp_path):
     ("changes", "why"),
     [
         ({"prompt": ...}, "lacks field 'prompt'"),
-        ({"gt_answer": ...}, "lacks field 'gt_answer'"),
         ({"gt_answer": "assert"}, "gt_answer"),
         ({"prompt": "text"}, "list of {role, content}"),
         ({"prompt": [{"role": "system", "content": "x"}]}, "no user message"),
-        ({"prompt": [{"role": "user", "content": None}]}, "role or content is no text"),
     ],
 )
 def test_a_bad_row_is_named(tmp_path, changes, why):
@@ -182,9 +180,8 @@ def not_clean(verdicts):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("side", ["clean", "clean_alt"])
-def test_every_clean_completion_passes_and_defines_no_evaluator(graded, side):
-    assert not_clean(graded[side]) == []
+def test_every_clean_completion_passes_and_defines_no_evaluator(graded):
+    assert not_clean(graded["clean"]) == not_clean(graded["clean_alt"]) == []
 
 
 def length_gaps(pairs, tokenizer):

@@ -182,18 +182,18 @@ def test_upstreams_options_are_the_defaults(changed, options):
 
 ALL = (
     "--alpha", "2", "--distill-hint", "none", "--trace-weight", ".5", "--trace-batch", "3", "--taid-weight", ".25",
-    "--teacher", "tiny", "--mix", "teacher=.5", "--teacher-pool", "pairs", "--max-new", "8",
+    "--teacher", "tiny", "--mix", "teacher=.5,base=.25", "--teacher-pool", "pairs", "--max-new", "8",
 )  # fmt: skip
 
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory, cache, vhack_file, pairs_file):
-    """Three steps with every channel on, whole, and cut after two."""
+    """Two steps with every channel on and rows of every source, whole, and cut after one."""
     home = tmp_path_factory.mktemp("runs")
-    train = ("train", "tiny", *ALL, "--trace-pairs", pairs_file, "--arm", "projected", "--vhack", vhack_file(), "--steps", 3,
+    train = ("train", "tiny", *ALL, "--trace-pairs", pairs_file, "--arm", "projected", "--vhack", vhack_file(), "--steps", 2,
              "--cache", cache)  # fmt: skip
     assert run_script(*train, "--out", home / "whole") == 0
-    with cut_after(2):
+    with cut_after(1):
         assert run_script(*train, "--out", home / "cut") == 130
     state = torch.load(home / "cut/checkpoint.pt", weights_only=True)
     assert run_script(*train, "--out", home / "cut", "--resume") == 0
@@ -242,41 +242,8 @@ def test_a_run_with_every_channel_goes_on_bit_for_bit(runs):
     assert all(torch.equal(whole[name], cut[name]) for name in whole)
 
 
-# ---------------------------------------------------------------- all at once
-
-
-@pytest.fixture
-def composed(tiny, antipasto, cache):
-    """Returns the loss of every channel, and the length of its gradient, before each of five steps and after the last."""
-    teacher = load_model("tiny", "float32", "cpu", 41, cache, "tiny").model
-    own = [dataclasses.replace(row, hinted_ids=row.prompt_ids) for row in ROWS]
-    # A hint and a teacher change little in a model of random weights: without these weights the others would undo them.
-    losses = [HintDistill(300.0, ROWS), TraceDPO(1.0, PAIRS, Preference(beta=1.0)), Taid(30.0, own, teacher, 1.0)]
-
-    def take(steps=6):
-        optimizer = torch.optim.AdamW(list(antipasto.vectors.values()), lr=1e-2, weight_decay=0.0)
-        found = {}
-        for _ in range(steps):
-            result = step_of(tiny, antipasto, losses, optimizer=optimizer)
-            told = {name: (of["loss"], of["grad_norm"]) for name, of in result.step["channels"].items()}
-            told["policy"] = (-result.samples[0]["logp"], told["policy"][1])  # what the one rewarded completion costs
-            for name, numbers in told.items():
-                found.setdefault(name, []).append(numbers)
-        return found
-
-    return take
-
-
 @pytest.mark.slow
-def test_each_loss_falls_in_five_steps(composed):
-    found = composed()
-    assert list(found) == ["policy", "hint_distill", "trace_dpo", "taid"]
-    assert {name: of[-1][0] < of[0][0] for name, of in found.items()} == dict.fromkeys(found, True), found
-    assert found["trace_dpo"][0][0] == pytest.approx(math.log(2))  # the policy is its reference
-
-
-@pytest.mark.slow
-def test_a_channel_whose_gradient_does_not_arrive_is_seen(composed, monkeypatch):
+def test_a_channel_whose_gradient_does_not_arrive_is_seen(tiny, antipasto, cache, monkeypatch):
     """The mutant: TAID's loss is told as it is, and its gradient is lost."""
     real = Taid.losses
 
@@ -285,16 +252,16 @@ def test_a_channel_whose_gradient_does_not_arrive_is_seen(composed, monkeypatch)
             yield dataclasses.replace(part, loss=part.loss.detach() + 0 * part.loss)
 
     monkeypatch.setattr(Taid, "losses", broken)
-    assert {name: of[0][1] > 0 for name, of in composed(1).items()} == {
+    teacher = load_model("tiny", "float32", "cpu", 41, cache, "tiny").model
+    own = [dataclasses.replace(row, hinted_ids=row.prompt_ids) for row in ROWS]
+    losses = [HintDistill(1.0, ROWS), TraceDPO(1.0, PAIRS, Preference(beta=1.0)), Taid(1.0, own, teacher, 1.0)]
+    told = step_of(tiny, antipasto, losses).step["channels"]
+    assert {name: of["grad_norm"] > 0 for name, of in told.items()} == {
         "policy": True, "hint_distill": True, "trace_dpo": True, "taid": False
     }  # fmt: skip
 
 
 # ---------------------------------------------------------------- what is refused
-
-
-def config(**values):
-    return dataclasses.replace(TINY, **values)
 
 
 @pytest.mark.parametrize(
@@ -305,14 +272,12 @@ def config(**values):
         ({"trace_weight": 0.5}, r"--trace-pairs \.: none given"),
         ({"taid_weight": 1.0, "teacher": ""}, "--taid-weight 1: needs a teacher"),
         ({"alpha": -1.0}, "--alpha -1.0: must be 0 or more"),
-        ({"alpha": math.nan}, "--alpha nan: must be 0 or more"),
-        ({"trace_weight": math.inf}, "--trace-weight inf: must be 0 or more"),
         ({"alpha": 1.0, "distill_hint": "none", "teacher_pool": "pairs", "mix": "teacher=1"}, "leaves none"),
     ],
 )  # fmt: skip
 def test_a_channel_without_what_it_needs_is_one_line(values, why):
     with pytest.raises(BadInput, match=why) as refused:
-        config(**values).validate()
+        dataclasses.replace(TINY, **values).validate()
     assert "\n" not in str(refused.value)
 
 

@@ -121,8 +121,8 @@ def test_replicates_draw_their_own_pairs_and_controls(vhack_file):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("share", [0.25, 0.9])
-def test_random_directions_of_a_share_remove_that_share_of_an_isotropic_gradient(tiny, antipasto, share):
+def test_random_directions_of_a_share_remove_that_share_of_an_isotropic_gradient(tiny, antipasto):
+    share = 0.25
     d, probes = {n: torch.randn(400, size) for n, size in antipasto.sizes.items()}, antipasto.basis_probes()
     how = vhack.Extraction(control="random_share", k=2, share=share)
     sides = how.sides(builtin_pairs(), tiny)
@@ -235,7 +235,6 @@ def test_v_of_something_else_is_refused_naming_both_sides(vhack_file, loaded_wit
 @pytest.mark.slow
 def test_v_of_another_lora_rank_is_refused(vhack_file, loaded_with):
     path = vhack_file("none", "--adapter", "lora", "--lora-rank", "4")
-    assert vhack.load_vhack(path, *loaded_with(rank=4), "none").directions
     with pytest.raises(BadInput, match="lora_rank=4, but this run has lora_rank=8"):
         vhack.load_vhack(path, *loaded_with(rank=8), "none")
 
@@ -250,7 +249,7 @@ def test_v_in_another_singular_basis_is_refused(vhack_file, loaded_with, tmp_pat
         vhack.load_vhack(tmp_path / "v.safetensors", *loaded_with(), "none")
 
 
-@pytest.mark.parametrize("spoil", [lambda v: 1.01 * v, lambda v: torch.cat([v[:1], v[:1]]), lambda v: v * float("nan")])
+@pytest.mark.parametrize("spoil", [lambda v: 1.01 * v, lambda v: v * float("nan")])
 def test_rows_that_are_not_orthonormal_are_no_v(vhack_file, tmp_path, spoil):
     """Projection by them would take out more, or less, than lies along them."""
     v = vhack.read_vhack(vhack_file())
@@ -273,32 +272,18 @@ def test_damaged_and_foreign_files_are_refused(tmp_path, vhack_file):
         vhack.read_vhack(tmp_path / "other.safetensors")
 
 
-def test_a_pair_run_as_one_shared_prompt_gives_the_row_of_two_separate_backward_passes(tiny, adapter):
-    """Both losses, both adapters; a pair twice, as a bootstrap draws it, is two rows."""
+def test_a_pair_run_as_one_shared_prompt_gives_the_row_of_two_separate_backward_passes(tiny, adapter, monkeypatch):
+    """Either loss, either adapter; a pair twice, as a bootstrap draws it, is two rows and is run once."""
+    run = []
+    true_batch = vhack.shared_batch
+    monkeypatch.setattr(vhack, "shared_batch", lambda p, *rest, **kw: run.append(len(p)) or true_batch(p, *rest, **kw))
     pairs = split(builtin_pairs())[0][:2]
     sides = pair_sides((*pairs, pairs[0]), tiny, "simple_overwrite_tests", "no_intervention")
-    for loss in ("nll", "grpo"):
-        shared = pair_differences(tiny, adapter, sides, loss, 64, 4096)
-        apart = pair_differences(tiny, adapter, [replace(s, row=i) for i, s in enumerate(sides)], loss, 64, 1)
-        for name, rows in shared.items():
-            expected = apart[name][0::2] + apart[name][1::2]  # signs are in the losses
-            torch.testing.assert_close(rows, expected, rtol=1e-3, atol=1e-5 * float(expected.abs().max()))
-            assert torch.equal(rows[0], rows[2]) or torch.allclose(rows[0], rows[2], rtol=1e-4, atol=1e-7)
-
-
-def test_a_pair_that_is_drawn_twice_is_run_once(tiny, antipasto, monkeypatch):
-    pairs = builtin_pairs()[:3]
-    drawn = [pairs[i] for i in (0, 1, 0, 2, 1, 0)]
-    rows = []
-    true_batch = vhack.shared_batch
-    monkeypatch.setattr(vhack, "shared_batch", lambda p, *rest, **kw: rows.append(len(p)) or true_batch(p, *rest, **kw))
-
-    def of(chosen):
-        sides = vhack.pair_sides(chosen, tiny, "simple_overwrite_tests", "no_intervention")
-        return vhack.pair_differences(tiny, antipasto, sides, "nll", 64, 4096)
-
-    d = of(drawn)
-    assert sum(rows) == 2 * len(pairs)
-    alone = of(pairs)
-    for name, found in d.items():
-        torch.testing.assert_close(found, alone[name][[0, 1, 0, 2, 1, 0]], rtol=1e-5, atol=1e-6)
+    loss = {"antipasto": "nll", "lora": "grpo"}[adapter.kind]
+    shared = pair_differences(tiny, adapter, sides, loss, 64, 4096)
+    assert sum(run) == 2 * len(pairs)
+    apart = pair_differences(tiny, adapter, [replace(s, row=i) for i, s in enumerate(sides[:4])], loss, 64, 1)
+    for name, rows in shared.items():
+        expected = (apart[name][0::2] + apart[name][1::2])[[0, 1, 0]]  # signs are in the losses
+        torch.testing.assert_close(rows, expected, rtol=1e-3, atol=1e-5 * float(expected.abs().max()))
+        torch.testing.assert_close(rows[0], rows[2], rtol=1e-5, atol=1e-6)

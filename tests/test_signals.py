@@ -62,12 +62,8 @@ class Untouchable:
 # ---------------------------------------------------------------- weight 0
 
 
-@pytest.mark.parametrize(
-    "off",
-    [[Untouchable()], [HintDistill(0.0, ROWS), TraceDPO(0.0, PAIRS), Taid(0.0, ROWS, None, 0.4)]],
-    ids=["one", "all"],
-)
-def test_without_weight_the_step_is_plain_grpo_bit_for_bit(tiny, antipasto, off, monkeypatch):
+def test_without_weight_the_step_is_plain_grpo_bit_for_bit(tiny, antipasto, monkeypatch):
+    off = [Untouchable(), HintDistill(0.0, ROWS), TraceDPO(0.0, PAIRS), Taid(0.0, ROWS, None, 0.4)]
     shake(antipasto, seed=1)
     start = theta_of(antipasto)
     passes, forward = [], type(tiny.model.base_model).forward
@@ -148,9 +144,7 @@ def test_the_total_gradient_is_the_weighted_sum(tiny64, adapter64):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "hint", [HINT, HintDistill(0.5, ROWS, SDPO), HintDistill(0.5, ROWS, Distillation(top_k=3), "base")]
-)
+@pytest.mark.parametrize("hint", [HintDistill(0.5, ROWS, SDPO), HintDistill(0.5, ROWS, Distillation(top_k=3), "base")])
 def test_micro_batches_change_nothing(tiny64, antipasto64, hint):
     shake(antipasto64, seed=1)
     whole, cut = (
@@ -208,7 +202,7 @@ def test_the_base_teacher_stays_what_it_was(tiny64, antipasto64):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["bnpo", "dapo", "dppo"])
+@pytest.mark.parametrize("kind", ["dapo", "dppo"])
 def test_a_policy_that_divides_by_tokens_divides_by_those_of_the_step(tiny64, antipasto64, kind):
     """Micro-batches of one row each give the same step, and every token weighs 1 / 10."""
     shake(antipasto64, seed=1)

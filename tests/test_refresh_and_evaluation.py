@@ -38,23 +38,17 @@ def test_overlap_is_one_for_the_same_subspace_and_k_over_r_for_unrelated_ones():
     assert overlap({"m": v[:0]}, {"m": v}) == 0.0
 
 
-def columns(run, name):
-    return [rows[0][name] for rows in read_run(run)]
-
-
 def test_v_is_refreshed_when_due_the_overlap_is_logged_and_a_cut_run_resumes_with_it(
     script, made, vhack_file, tmp_path, monkeypatch
 ):
     """Cut between two refreshes: the V in use is in no file but the checkpoint."""
     args = ("--arm", "projected", "--vhack", vhack_file(), "--lr", 0.1, *POOLED)
-    kept, refreshed = made("train", *args, "--steps", 3), ("--steps", 5, "--refresh-every", 2)
+    refreshed = ("--steps", 5, "--refresh-every", 2)
     run = made("train", *args, *refreshed)
     log = (run / "log.txt").read_text("utf-8")
     overlaps = [float(x) for x in re.findall(r"V extracted again: overlap with the one before ([\d.]+)", log)]
     assert len(overlaps) == 2
     assert all(0.05 < x < 1.0 for x in overlaps)  # the model has moved, but not to another one
-    assert columns(kept, "cos_in")[:2] == columns(run, "cos_in")[:2]
-    assert columns(kept, "cos_in")[2] != columns(run, "cos_in")[2]
     again = ("train", "tiny", *args, *refreshed, "--out", "again")
     with monkeypatch.context() as m:  # what a kill in step 4 leaves: step 3 is on disk and no checkpoint is behind it
         m.setattr(Session, "checkpoint", lambda self, step: step < 4 and SAVE(self, step))

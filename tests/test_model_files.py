@@ -72,6 +72,7 @@ def test_a_teacher_that_fits_is_merged(tmp_path, targets, tied, dtype):
             "size mismatch",
         ),
         (ATTENTION, lambda w: {k: v * (1 if "lora_A" in k else float("nan")) for k, v in w.items()}, "NaN .*lora_B"),
+        (ATTENTION, lambda w: {k: v * (1 if "lora_A" in k else 1e38) for k, v in w.items()}, "differ by nan%"),
     ],
 )
 def test_a_teacher_that_does_not_fit_is_refused(tmp_path, targets, change, said, recwarn):
@@ -82,9 +83,16 @@ def test_a_teacher_that_does_not_fit_is_refused(tmp_path, targets, change, said,
     assert not recwarn.list
 
 
-def test_a_teacher_of_another_kind_is_refused(tmp_path):
-    with pytest.raises(BadInput, match=f"--teacher {tmp_path}: .*KeyError: 'NEW'"):
-        merge_teacher(base(), saved_lora(tmp_path, ATTENTION, settings={"peft_type": "NEW"}))
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"lora_alpha": None}, "TypeError"),
+        ({"peft_type": "NEW"}, "KeyError: 'NEW'"),
+    ],
+)
+def test_a_teacher_whose_settings_cannot_be_merged_is_refused(tmp_path, settings, said):
+    with pytest.raises(BadInput, match=f"--teacher {tmp_path}: .*{said}"):
+        merge_teacher(base(), saved_lora(tmp_path, ATTENTION, settings=settings))
 
 
 @pytest.mark.parametrize(
@@ -123,6 +131,10 @@ def cut(folder):
         (
             dropped("model.layers.1.self_attn.v_proj.weight"),
             r"missing for its config.json: model\.layers\.1\.self_attn\.v_proj",
+        ),
+        (
+            lambda folder: changed(folder / "model.safetensors", lambda w: w | {"model.extra": torch.ones(1)}),
+            r"unexpected for its config.json: model\.extra",
         ),
         (
             settings("config.json", vocab_size=500),
@@ -201,6 +213,7 @@ class Tokenizer:
             TemplateError("System role not supported"),
             r"refuses .* system, user \(System role not supported\)",
         ),
+        ("{{ x }}", TypeError("int and str"), r"refuses .* system, user \(int and str\)"),
         ("{{ x }}", "u", r"refuses .* system, user \(it leaves out what system says\)"),
     ],
 )

@@ -1,5 +1,4 @@
-"""A real HTTP server that speaks like an OpenAI endpoint, bills what it generates, and fails in the ways that one is told
-to."""
+"""A real HTTP server that speaks like an OpenAI endpoint and fails in the ways that it is told to."""
 
 import json
 import threading
@@ -33,17 +32,11 @@ class Endpoint:
         """A fault of every request, when the list is empty."""
         self.answered = Counter()
         """(model, last message) -> answers that were sent whole."""
-        self.billed = Counter()
-        """Model -> requests for which tokens were generated, whether or not the answer arrived."""
         self.seen = []
         """(seconds, authorization, body) of every request."""
-        self.headers = []
-        """All headers of every request."""
         self.at_once = self.most_at_once = 0
         self.says = None
         """What every answer says; None: what it would do, from the last message."""
-        self.on_request = None
-        """Called with every body, before it is answered."""
         self.lock = threading.Lock()
         self.closing = threading.Event()
 
@@ -71,15 +64,10 @@ class Handler(BaseHTTPRequestHandler):
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         with e.lock:
             e.seen.append((time.monotonic(), self.headers["Authorization"], body))
-            e.headers.append(dict(self.headers))
             e.at_once += 1
             e.most_at_once = max(e.most_at_once, e.at_once)
             fault = e.next_fault()
-            if fault not in ("429", "429 date", "401", "400", "413 echo"):
-                e.billed[body["model"]] += 1
         try:
-            if e.on_request:
-                e.on_request(body)
             self.answer(fault, body)
         except (BrokenPipeError, ConnectionResetError):
             pass

@@ -122,6 +122,13 @@ def test_an_endpoint_that_stays_down_stops_the_run_and_it_resumes(endpoint, tmp_
     assert len(endpoint.answered) == 20
 
 
+def test_no_calls_at_once_or_no_attempts_are_refused(script):
+    """Without a call under way the run would wait for ever."""
+    for flag in ("--concurrency", "--attempts"):
+        code, _, err = script("ask_teachers", "--states", "s", "--teachers", "t", "--budget", 0, "--out", "o", flag, 0)
+        assert (code, err) == (2, f"error: {flag} 0: must be 1 or more\n")
+
+
 def test_a_key_that_is_refused_stops_at_once(endpoint, tmp_path):
     endpoint.down = "401"
     with pytest.raises(BadInput, match=r"Error code: 401.*mend its key"):

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from projected_grpo.config import Sampling
+from projected_grpo.config import Sampling, at_least
 from projected_grpo.ledger.folder import NoPath
 
 
@@ -52,3 +52,8 @@ class AskConfig:
     three such calls in a row, and the endpoint is down."""
     resume: bool = False
     """Go on in --out: ask what has no answer yet."""
+
+    def validate(self) -> None:
+        """BadInput on calls or attempts below 1: nothing would be asked."""
+        for name in ("concurrency", "attempts"):
+            at_least(self, name, 1)

@@ -28,6 +28,7 @@ from projected_grpo.ledger.rates import (
     KNOWN,
     LAST,
     RATE_NAMES,
+    TITLES,
     judged_hack,
     known_mean,
     mean,
@@ -35,16 +36,21 @@ from projected_grpo.ledger.rates import (
     pure_hack,
     rates,
 )
-from projected_grpo.ledger.step_file import EVALUATIONS, Row, evaluations_in, iter_run, read_step, steps_in
+from projected_grpo.ledger.step_file import EVALUATIONS, Row, evaluations_in, in_groups, iter_run, read_step, steps_in
 from projected_grpo.verdicts.comparison import facts_of
 from projected_grpo.verdicts.re_extracted import ReExtractions, read_re_extracted
-from projected_grpo.verdicts.step_numbers import step_numbers
 
 RATES = tuple(RATE_NAMES)
 OF_TRUTH = ("hack", "gt", "hack_and_correct", *LABELS)
 """Rates of the rollouts whose ground truth is known."""
 ENDS = (*RATES, "hacked")
 """Rates that say how a run ended: of a step that does not know one, any value could be."""
+COSINES = ("cos_in", "cos_out", "cos_update_in", "cos_update", "cos_null")
+UPDATE = ("update_norm", "update_removed")
+PER_CHANNEL = ("loss", "cos", "cos_signed", "energy", "removed", "share")
+"""Of the column `channels`: series `CHANNEL.NUMBER`, where that channel is on at any step."""
+SHARES = (*TITLES, *LABELS, "flat_groups")
+"""Series that are shares: of rollouts, of groups."""
 FILES_EACH = 1000
 """Step files for which a separate process is worth its start."""
 
@@ -64,7 +70,7 @@ class Run:
     rollouts: int
     """Rows that the student wrote."""
     series: Series
-    """One number per step, by the names of step_numbers.py. None = not known."""
+    """One number per step, by the names of `step_numbers`. None = not known."""
     evals: Mapping[int, Mapping[str, float | None]]
     """Held-out rates by the number of optimizer steps done."""
     mechanisms: Mapping[str, float] | None
@@ -243,6 +249,27 @@ def _read(path: Path, mechanism_of: MechanismOf | None) -> Run | str | None:
         evals.pop("eval"), _mechanism_rates(kinds, series) if mechanism_of else None, len(trained_on), tested, flaws,
         tuple(sources) if any(step.keys() - {"student"} for step in sources) else (), evals, read_re_extracted(path),
     )  # fmt: skip
+
+
+def step_numbers(rows: Sequence[Row]) -> dict[str, float | None]:
+    """The step's values, from its first row, and what its student's rows say; None = not known."""
+    first, student = rows[0], [r for r in rows if r["source"] == "student"]
+    labelled = [r["label"] for r in student if r["label"] is not None]
+    return {
+        **rates(student),
+        **{label: mean([float(x == label) for x in labelled]) for label in LABELS},
+        **{name: first[name] for name in (*COSINES, *UPDATE, "delta_S_norm")},
+        "removed_share": None if first["target"] is None else first["removed_share"],
+        **{
+            f"{channel}.{name}": of.get(name)
+            for channel, of in (first["channels"] or {}).items()
+            for name in PER_CHANNEL
+        },
+        "flat_groups": mean([float(len({r["reward"] for r in group}) < 2) for group in in_groups(rows)]),
+        "known": float(sum(r["gt_pass"] is not None for r in student)),
+        "own": float(len(student)),
+        "seconds": first["timing"].get("total"),
+    }
 
 
 def _flaw(rows: Sequence[Row]) -> str:

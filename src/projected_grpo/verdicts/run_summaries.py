@@ -18,8 +18,7 @@ from typing import Any
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.files import read_jsonl, write_atomic
 from projected_grpo.ledger.folder import plain
-from projected_grpo.verdicts.finished_runs import Found, MechanismOf, Run, load_runs
-from projected_grpo.verdicts.step_numbers import SHARES
+from projected_grpo.verdicts.finished_runs import SHARES, Found, MechanismOf, Run, load_runs
 
 VERSION = 1
 SUFFIX = ".runs.jsonl.gz"
@@ -57,15 +56,16 @@ def write_summaries(path: Path, *studies: tuple[Path, Found]) -> int:
     for root, found in studies:
         for run in found.runs:
             row = plain(_summary(run, root))
-            key = json.dumps({**row, "path": "", "re_extracted": None}, sort_keys=True)  # it may be measured in between
-            place, first = rows.setdefault(key, (run.path, row))
-            rows[key] = (place, {**row, **first})
-    names: dict[str, Path] = {}
-    for place, row in rows.values():
-        if (other := names.setdefault(row["path"], place)) is not place:
-            raise BadInput(f"{other} and {place}: two runs of one name; rename one, or name only the runs that are new")
+            place, first = rows.setdefault(row["path"], (run.path, row))
+            if any(
+                row[name] != first[name] for name in row if name != "re_extracted"
+            ):  # which may be measured in between
+                raise BadInput(
+                    f"{place} and {run.path}: two runs of one name; rename one, or name only the runs that are new"
+                )
+            rows[row["path"]] = (place, {**row, **first})
     lost = [[_name(run, root), why] for root, found in studies for run, why in found.left_out]
-    lost = [[name, why] for name, why in lost if name not in names]  # cut in one place, finished in another
+    lost = [[name, why] for name, why in lost if name not in rows]  # cut in one place, finished in another
     head = {"run_summaries": VERSION, "runs": len(rows), **({"left_out": lost} if lost else {})}
     every = (head, *(row for _, row in rows.values()))
     lines = [json.dumps(line, allow_nan=False, separators=(",", ":")) for line in every]

@@ -56,6 +56,12 @@ class ExportConfig:
     """Folder to write; must not exist yet. Empty: out/released/ and the run's name."""
 
 
+def write_folded(folder: Path, trained: "Trained") -> None:
+    """Write the weights that the run sampled with."""
+    with trained.adapter.folded():
+        write_model(folder, trained)
+
+
 def write_model(folder: Path, trained: "Trained") -> None:
     """Write the model's weights as they are in memory, without the adapter's own parameters."""
     model = trained.loaded.model
@@ -117,11 +123,7 @@ def main() -> int:
         raise BadInput(f"--form peft: {config.run} was trained with --adapter {kind}; use --form folded")
     form = config.form if config.form != "auto" else "peft" if kind == "lora" else "folded"
     folder.mkdir(parents=True, exist_ok=True)
-    if form == "peft":
-        write_peft(folder, trained)
-    else:
-        with trained.adapter.folded():  # the weights that the run sampled with
-            write_model(folder, trained)
+    {"folded": write_folded, "peft": write_peft}[form](folder, trained)
     (folder / "README.md").write_text(card(folder, form, trained), "utf-8")
     bottom_line(folder, "🟢", f"{config.run.name} after {trained.steps} steps, as {form}")
     return 0

@@ -163,9 +163,9 @@ def t7_over(replicates: Sequence[T7Replicate]) -> Finding:
     }
     each, at_each = (", ".join(f"{gain:+.3f}" for gain in of[what]) for what in ("gain", "at_length"))
     why = (
-        f"g(grpo) - g(nll) {numbers['gain']:+.3f} (replicates: {each}); {low:+.3f} to {high:+.3f} (95 % each way, Student's "
-        f"t, n = {len(replicates)}), lower end needs >= {-MARGIN:+.1f}; {_at_length(at_length)}, replicates: {at_each}; "
-        "own g " + ", ".join(f"{loss} {a:+.2f} to {b:+.2f}" for loss, (a, b) in each_g.items())
+        f"g(grpo) - g(nll) {numbers['gain']:+.3f} (replicates: {each}); {low:+.3f} to {high:+.3f} (one-sided 95 % each way, "
+        f"Student's t, n = {len(replicates)}), lower end needs >= {-MARGIN:+.1f}; {_at_length(at_length)}, "
+        f"replicates: {at_each}; own g " + ", ".join(f"{loss} {a:+.2f} to {b:+.2f}" for loss, (a, b) in each_g.items())
     )
     if max(low_own for low_own, _ in each_g.values()) <= 0:
         return Finding(name, "NOT_EVALUABLE", f"{why}: neither V tells, so neither tells better", numbers)

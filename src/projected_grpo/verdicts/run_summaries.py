@@ -50,16 +50,15 @@ def runs_at(path: Path, mechanism_of: MechanismOf | None = None) -> Found:
 
 def write_summaries(path: Path, *studies: tuple[Path, Found]) -> int:
     """Writes one JSON line a run, behind one that says which runs are not in it, and why. Runs are named as seen from their
-    study's directory; of copies of one run the first is taken. Returns how many runs it holds.
+    study's directory; copies of one run under one name are one. Returns how many runs it holds.
     BadInput when two runs have one name, or the file cannot be written."""
     rows: dict[str, tuple[Path, dict[str, Any]]] = {}
     for root, found in studies:
         for run in found.runs:
             row = plain(_summary(run, root))
             place, first = rows.setdefault(row["path"], (run.path, row))
-            if any(
-                row[name] != first[name] for name in row if name != "re_extracted"
-            ):  # which may be measured in between
+            # V may have been extracted again in between.
+            if any(row[name] != first[name] for name in row if name != "re_extracted"):
                 raise BadInput(
                     f"{place} and {run.path}: two runs of one name; rename one, or name only the runs that are new"
                 )

@@ -203,9 +203,8 @@ def _difference(each: Sides, rate: str, high: str, low: str) -> Gap:
 def _notes(each: Sides, every: Sequence[Run]) -> Iterator[str]:
     """A hack rate means nothing without gt_pass and the compile rate; a ratio without its decisive tokens."""
     for side, title in TITLES.items():
-        found = "  ".join(
-            f"{name} {_percent(known_mean(of[name] for of in each[side].values()))}" for name in FOUR_NAMES
-        )
+        shares = {name: known_mean(of[rate] for of in each[side].values()) for rate, name in FOUR_NAMES.items()}
+        found = "  ".join(f"{name} {_percent(share)}" for name, share in shares.items())
         yield f"{title}, mean over replicates: {found}"
     lost = {source: known_mean(over(run, source, "lost") for run in every) for source in SOURCES}
     found = ", ".join(f"{source} {_percent(value)}" for source, value in lost.items())

@@ -25,6 +25,7 @@ from projected_grpo.ledger.by_source import by_source
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import not_whole, read_manifest
 from projected_grpo.ledger.rates import (
+    FOUR_NAMES,
     KNOWN,
     LAST,
     RATE_NAMES,
@@ -43,7 +44,7 @@ from projected_grpo.verdicts.re_extracted import ReExtractions, read_re_extracte
 RATES = tuple(RATE_NAMES)
 OF_TRUTH = ("hack", "gt", "hack_and_correct", *LABELS)
 """Rates of the rollouts whose ground truth is known."""
-ENDS = (*RATES, "hacked")
+ENDS = tuple(FOUR_NAMES)
 """Rates that say how a run ended: of a step that does not know one, any value could be."""
 COSINES = ("cos_in", "cos_out", "cos_update_in", "cos_update", "cos_null")
 UPDATE = ("update_norm", "update_removed")

@@ -32,6 +32,7 @@ from projected_grpo.worlds.written import RAISED, compiled, each_tried, tried
 TRIES = 2
 """Draws of inputs for one chain of steps, before another chain is drawn."""
 TAKING = {kind: [step for step in STEPS if step.takes == kind] for kind in KINDS}
+"""Every step, by what it takes."""
 Values = tuple[Any, ...]
 Function = Callable[[Any], Any]
 Candidate = tuple[str, Function]
@@ -195,8 +196,8 @@ def _in_place_of(step: Step) -> tuple[Candidate, ...]:
 def _alone(kind: str) -> tuple[Candidate, ...]:
     """Every step, with each of its constants, that can be done on some value of a kind: its own, or one that works alike."""
     every = [expression for task, _ in one_steps() for expression in task.expressions()]
-    works = [e for e in every if set(map(type, each_tried((f"return {e}",), many_inputs(kind)))) != {type(...)}]
-    return tuple(map(_candidate, works))
+    inputs = many_inputs(kind)
+    return tuple(_candidate(e) for e in every if any(y is not ... for y in each_tried((f"return {e}",), inputs)))
 
 
 def _blurred(expression: str) -> list[str]:

@@ -1,6 +1,6 @@
 """Which runs a UAT may set side by side: the teacher's pool, and replays of it that differ in nothing but V or the arm."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -120,11 +120,7 @@ def read_replays(config: UatConfig) -> Replays:
                 f"{config.vanilla} and {paths[name]} differ in {'; '.join(differing)}; replay the same pool with the same "
                 "settings"
             )
-    known, replayed = (
-        {(r["problem_id"], r["sample_id"], r["completion"]) for r in found}
-        for found in (pool, chain.from_iterable(rows["vanilla"]))
-    )
-    if not replayed <= known:
+    if not _texts(chain.from_iterable(rows["vanilla"])) <= _texts(pool):
         raise BadInput(f"--pool {config.pool}: does not hold the rollouts that {config.vanilla} replayed")
     done = read_manifest(config.projected)["config"]
     return Replays(paths, pool, recipe=Recipe(done["gate"], done["project"]), **rows)
@@ -159,3 +155,8 @@ def read_replay(name: str, path: Path, loss: str = "") -> tuple[Manifest, list[l
                     f"--{name} {path}: was measured against a V of --{flag} {v.get(flag)}, where --{flag} {want} is needed"
                 )
     return manifest, read_run(path)
+
+
+def _texts(rows: Iterable[Row]) -> set[tuple[Any, ...]]:
+    """Which rollouts these are."""
+    return {(r["problem_id"], r["sample_id"], r["completion"]) for r in rows}

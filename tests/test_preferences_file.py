@@ -34,14 +34,17 @@ def test_what_is_written_is_read(tmp_path, name, pairs, whose):
 @pytest.mark.parametrize(
     ("edit", "why"),
     [
-        (lambda t: t[:-1], "'pairs': 2}, expected 'projected_grpo.preference_pairs', version 1 and 1 pairs"),
-        (lambda t: [t[0].replace('"version": 1', '"version": 2'), *t[1:]], "'version': 2"),
+        (lambda t: t[:-1], "holds 1 pairs, its first line says 2"),
+        (lambda t: [t[0].replace('"version": 1', '"version": 2'), *t[1:]], ":1: version: Input should be 1"),
         (
             lambda t: [t[0].replace('"pairs": 2', '"pairs": 3'), *t[1:], t[1]],
             "pair 2 (trace 'a', step 0) is there twice",
         ),
-        (lambda t: t[1:], "'format': None"),
-        (lambda _: [], "'format': None"),
+        (lambda t: t[1:], ":1: format: Field required"),
+        (lambda _: [], ":1: format: Field required"),
+        (lambda t: [*t[:2], t[2].replace('"chosen"', '"choice"')], ":3: chosen: Field required"),
+        (lambda t: [*t[:2], t[2].replace('"quit"', "[5]")], ":3: rejected: Input should be a valid string"),
+        (lambda t: [*t[:2], t[2].replace('"content"', '"text"', 1)], ":3: prompt.0.content: Field required"),
     ],
 )
 def test_what_is_no_whole_file_of_pairs_is_one_line(tmp_path, edit, why):

@@ -40,13 +40,13 @@ def rollouts(problem, kinds, length):
             "step": problem, "sample_id": i, "comp_len": n, "energy_V": 0.5 + 0.01 * i,
             "problem_id": f"p{problem}", "prompt": f"p{problem}", "completion": f"{problem} {i}", "completion_ids": ids,
             "loss_tokens_crc": token_crc(ids), "cos_null": 0.3, "frac_fired": 0.9, "target": None,
-            "grad_norm": 1.0 + 0.01 * i, "grad_norm_alone": None, "cos_S_alone": None, "source": "teacher",
+            "grad_norm": 1.0 + 0.01 * i, "source": "teacher",
         }  # fmt: skip
 
 
 def pool_row(row):
     """As the teacher's pool writes it: sampled, nothing trained."""
-    columns = ("loss", "logp", "grad_norm", "grad_norm_alone", "cos_S_alone", "cos_S_contrib")
+    columns = ("loss", "logp", "grad_norm", "cos_S_contrib")
     return {**row, "behaviour_logp": -0.4, **dict.fromkeys(columns)}
 
 
@@ -76,11 +76,6 @@ def write(path, name, cosine, kinds=MIX, problems=12, length=same_length, finish
         cos_in = COS_IN.get(name, 0.5) + 0.01 * rng.random()
         for row in rows:
             row |= {"cos_in": cos_in, "cos_out": cos_in, "cos_S_contrib": cosine(row, rng)}
-        # One row a step is taken again alone, as the loop does.
-        rows[problem % len(rows)] |= {
-            "grad_norm_alone": rows[problem % len(rows)]["grad_norm"],
-            "cos_S_alone": rows[problem % len(rows)]["cos_S_contrib"],
-        }
         made = {"pool": pool_row, "projected": projected_row}.get(name, dict)
         rows = [made(row) for row in rows]
         write_step(path / name, problem, rows)

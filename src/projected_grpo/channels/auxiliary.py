@@ -181,10 +181,6 @@ class TraceDPO:
     name = "trace_dpo"
     metrics = ("rows", "margin", "accuracy")
 
-    def __post_init__(self) -> None:
-        if idle := [i for i, p in enumerate(self.pairs) if p.chosen_ids == p.rejected_ids]:
-            raise ValueError(f"trace_dpo: pair {idle[0]} prefers an action to itself")
-
     def losses(self, learner: Learner) -> Iterator[LossOutputs]:
         whole = learner.world.place(len(self.pairs))[0]
         chosen = [(p.prompt_ids, p.chosen_ids) for p in self.pairs]

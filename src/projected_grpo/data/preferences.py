@@ -16,11 +16,14 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
+
+from pydantic import TypeAdapter
+from typing_extensions import TypedDict  # pydantic takes typing's from Python 3.12 on
 
 from projected_grpo.ledger.errors import BadInput
-from projected_grpo.ledger.files import check_once, read_jsonl, write_atomic
-from projected_grpo.prompts import as_chat, from_chat
+from projected_grpo.ledger.files import check_once, lines_of, row_of, write_atomic
+from projected_grpo.prompts import Message, as_chat, from_chat
 
 FORMAT = "projected_grpo.preference_pairs"
 VERSION = 1
@@ -89,22 +92,54 @@ def write_preferences(path: Path, found: Preferences) -> None:
     write_atomic(path, data)
 
 
+class _Header(TypedDict):
+    format: Literal["projected_grpo.preference_pairs"]
+    version: Literal[1]
+    pairs: int
+    traces: int
+    steps: int
+    tokenizer_hash: str | None
+    made_from: dict[str, Any]
+
+
+class _Votes(TypedDict):
+    trace: str
+    step: int
+    teachers: int
+    votes: int
+    reason: str
+
+
+class _Ids(_Votes):
+    prompt: tuple[int, ...]
+    chosen: tuple[int, ...]
+    rejected: tuple[int, ...]
+
+
+class _Texts(_Votes):
+    prompt: list[Message]
+    chosen: str
+    rejected: str
+
+
+_HEADER, _IDS, _TEXTS = TypeAdapter(_Header), TypeAdapter(_Ids), TypeAdapter(_Texts)
+
+
 def read_preferences(path: Path) -> Preferences:
     """BadInput on a file that is missing, damaged, cut, without a pair, with one twice or of another version."""
     if not path.is_file():
         raise BadInput(f"--trace-pairs {path}: no such file; make one with `just trace-pairs`")
-    header, *rows = read_jsonl(path) or [{}]
-    named = {name: header.pop(name, None) for name in ("format", "version", "pairs")}
-    if named != {"format": FORMAT, "version": VERSION, "pairs": len(rows)} or not rows:
-        raise BadInput(f"{path}: {named}, expected {FORMAT!r}, version {VERSION} and {len(rows)} pairs; make it again")
-    pairs = tuple(map(_pair, rows))
+    lines = lines_of(path)
+    number, line = next(lines, (1, b"{}"))
+    header = row_of(_HEADER, line, f"{path}:{number}")
+    kind: TypeAdapter[Any] = _IDS if header["tokenizer_hash"] else _TEXTS
+    pairs = []
+    for number, line in lines:
+        row: dict[str, Any] = row_of(kind, line, f"{path}:{number}")
+        if kind is _TEXTS:
+            row["prompt"] = from_chat(row["prompt"])
+        pairs.append(StoredPair(**row))
+    if not pairs or header["pairs"] != len(pairs):
+        raise BadInput(f"{path}: holds {len(pairs)} pairs, its first line says {header['pairs']}; make it again")
     check_once(((f"pair {i} (trace {p.trace!r}, step {p.step})", p) for i, p in enumerate(pairs)), path)
-    return Preferences(pairs, **header)
-
-
-def _pair(row: dict[str, Any]) -> StoredPair:
-    if isinstance(row["chosen"], str):
-        row["prompt"] = from_chat(row["prompt"])
-    else:
-        row |= {name: tuple(row[name]) for name in ("prompt", "chosen", "rejected")}
-    return StoredPair(**row)
+    return Preferences(tuple(pairs), header["traces"], header["steps"], header["tokenizer_hash"], header["made_from"])

@@ -86,9 +86,6 @@ COLUMNS: tuple[Column, ...] = (
     _s("grad_norm", "float", "", "norm of the per-sample gradient, all modules", null=True, show="|g|", fmt="9.2e"),
     _s("energy_V", "float", "fraction", "energy of the per-sample gradient along V: sum_m ||V_m g_m||^2 / ||g||^2",
        null=True),
-    _s("grad_norm_alone", "float", "", "grad_norm from a backward pass of this sample alone, plain model and full logits: "
-       "one row a step of a replay; SHOULD equal grad_norm, ELSE per-sample gradients are wrong", null=True),
-    _s("cos_S_alone", "float", "cosine", "cos_S_contrib from that pass", null=True),
     _t("target", "str", "", "what V was removed from: grad or update; null where it was only measured", null=True),
     _t("cos_in", "float", "cosine", "hack-ward fraction of the summed gradient before projection: mean over modules of "
        "||relu(V g)|| / ||g||; null without V or g", null=True, show="cos_in", fmt="6.4f"),

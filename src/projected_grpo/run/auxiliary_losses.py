@@ -191,7 +191,7 @@ def _words(text: str) -> str:
 
 def action_pairs(found: Preferences, loaded: LoadedModel, place: str) -> list[ActionPair]:
     """Returns stored pairs as token ids: texts are tokenised here, once; ids stay as they are. Raises BadInput on those of
-    another tokenizer, or longer than the context."""
+    another tokenizer, longer than the context, or of twice the same action."""
     if found.tokenizer_hash not in (None, loaded.tokenizer_hash):
         raise BadInput(
             f"{place}: token ids of tokenizer {found.tokenizer_hash}, this model's is {loaded.tokenizer_hash}; make the "
@@ -207,5 +207,7 @@ def action_pairs(found: Preferences, loaded: LoadedModel, place: str) -> list[Ac
             )
         if (n := len(prompt) + max(map(len, sides))) > loaded.context:
             raise BadInput(f"{place}, pair {i}: {n} tokens, the model's context is {loaded.context}; leave it out")
+        if sides[0] == sides[1]:
+            raise BadInput(f"{place}, pair {i}: chosen and rejected are the same tokens; leave it out")
         out.append(ActionPair(prompt, *sides))
     return out

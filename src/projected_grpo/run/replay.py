@@ -1,9 +1,7 @@
 """Sample a hacky teacher's pool once, replay it through the student: the two halves of probe_distill."""
 
-import torch
 from loguru import logger
 
-from projected_grpo.channels.policy import nll
 from projected_grpo.config import ProbeConfig
 from projected_grpo.data.live import live_groups, render_all
 from projected_grpo.data.pool import pool_hash, pool_of
@@ -13,13 +11,8 @@ from projected_grpo.ledger.folder import check_new, open_run, update_manifest
 from projected_grpo.ledger.rates import any_hack, known_mean
 from projected_grpo.ledger.rows import rows_of
 from projected_grpo.ledger.step_file import iter_run, step_path, write_step
-from projected_grpo.model.learner import Learner
-from projected_grpo.model.logprobs import token_batch
-from projected_grpo.projection import Projection, norm_of
-from projected_grpo.records import Group, Sample
 from projected_grpo.rollout.sample import prompt_batches
 from projected_grpo.run.prepare import default_out, dump_first_batch, load, log_isolation, prepare
-from projected_grpo.run.session import Session
 from projected_grpo.verdicts.probe import t1
 
 BEFORE_AND_AFTER = ("cos_in", "cos_out", "cos_update_in", "cos_update")
@@ -79,7 +72,7 @@ def replay(config: ProbeConfig) -> int:
     session.start(pool_hash=pool_hash(pool))
     rows = []
     for step in progress(range(session.next_step, len(pool)), f"replay {config.arm}"):
-        rows += session.take(step, [pool[step]], {}, more=single_gradients(session, pool[step], step))
+        rows += session.take(step, [pool[step]], {})
     session.finish(len(pool))
     random = session.v is not None and session.v.meta["control"] == "random"
     should = "near 0: V is random" if random else "above 0 for a pool that hacks, ELSE V does not see its hacks"
@@ -91,34 +84,3 @@ def replay(config: ProbeConfig) -> int:
         [["arm", "groups", "rows", "cos_S", *BEFORE_AND_AFTER], [config.arm, len(pool), len(rows), *means.values()]],
     )  # fmt: skip
     return 0
-
-
-def single_gradients(session: Session, group: Group, step: int) -> dict[int, dict[str, float | None]]:
-    """Returns the columns `grad_norm_alone` and `cos_S_alone` of one row of the group, by its place: the rows in turn."""
-    samples = group.samples()
-    places = [i for i, sample in enumerate(samples) if sample.completion_ids]
-    if not places:
-        return {}
-    place = places[step % len(places)]
-    return {place: single_gradient(session.learner, samples[place], session.objective.temperature, session.projection)}
-
-
-def single_gradient(
-    learner: Learner, sample: Sample, temperature: float, projection: Projection
-) -> dict[str, float | None]:
-    """Returns norm and cosine of one sample's NLL gradient from a backward pass of this sample alone: the plain model, full
-    logits, the adapter by its definition and autograd. T2 compares them with the batched pass's (grad_norm, cos_S_contrib).
-    """
-    adapter = learner.adapter
-    batch = token_batch([sample.prompt_ids], [sample.completion_ids], learner.pad_id, learner.device)
-    with adapter.by_autograd():
-        logits = learner.model(input_ids=batch.input_ids, use_cache=False).logits[:, :-1]
-        logits = logits.to(torch.promote_types(logits.dtype, torch.float32)) / temperature
-        logps = logits.log_softmax(-1).gather(-1, batch.targets[..., None]).squeeze(-1)
-        loss = nll(logps, batch.loss_mask).sum()
-        grads = dict(zip(adapter.vectors, torch.autograd.grad(loss, list(adapter.vectors.values())), strict=True))
-    norm, cosine = norm_of(grads), None
-    if projection.basis is not None and projection.directions and norm > 0:
-        along = sum(float((projection.basis[name] @ g).sum()) for name, g in grads.items())
-        cosine = along / (norm * projection.directions**0.5)
-    return {"grad_norm_alone": norm, "cos_S_alone": cosine}

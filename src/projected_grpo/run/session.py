@@ -129,11 +129,10 @@ class Session:
         )
 
     def take(
-        self, step: int, groups: Sequence[Group], timing: dict[str, float], *, per_sample: bool = True,
-        more: Mapping[int, Mapping[str, Any]] | None = None,
-    ) -> list[Row]:  # fmt: skip
+        self, step: int, groups: Sequence[Group], timing: dict[str, float], *, per_sample: bool = True
+    ) -> list[Row]:
         """Takes one gradient step on this process's graded groups. Returns the rows of all processes; their file and the
-        checkpoint are then on disk. more: further columns, by the place of the sample."""
+        checkpoint are then on disk."""
         clock, scores = time.perf_counter(), []
         if self.judge:
             with self.world.together():
@@ -155,8 +154,6 @@ class Session:
         self.world.check_equal(step, self.adapter.checksum)
         for place, score in enumerate(scores):
             result.samples[place]["judge"] = score
-        for place, columns in (more or {}).items():
-            result.samples[place].update(columns)
         values = {**result.step, "timing": self.world.slowest(taken)}
         written = rows_of(
             groups, result.samples, values, step=step, keep_token_logps=self.config.keep_token_logps

@@ -21,10 +21,6 @@ T1_HACKED = 0.30
 T1_ROLLOUTS, T1_PROBLEMS = 20, 5
 """Different ones, below which a rate says nothing of the teacher."""
 T2_FINITE = 0.90
-T2_CHECKED = 3
-"""Rows whose gradient was taken again alone; fewer say nothing."""
-T2_NORM = 0.02
-T2_COSINE = 1e-3
 T3_STEPS = 0.80
 T3_FIRED = 0.50
 T3_MIN_STEPS = 5
@@ -109,64 +105,21 @@ def mask_faults(rows: Sequence[Row]) -> int:
     return sum(r["loss_tokens_crc"] != token_crc(r["completion_ids"]) for r in rows)
 
 
-def checked(rows: Sequence[Row]) -> list[Row]:
-    """Rows whose gradient was taken again, alone."""
-    return [r for r in rows if r["grad_norm_alone"] is not None]
-
-
-def agrees(row: Row) -> bool:
-    """grad_norm within 2 % and cos_S_contrib within .001 of what a backward pass of this sample alone gives; a gradient that
-    is 0 alone must be 0.
-
-    Both are sums over all n coordinates of the adapter. bfloat16 rounds a coordinate by at most 2^-9 = .2 %, float32 by
-    6e-8, independently: a norm is then off by less than .2 %, a cosine by about .2 % / sqrt(n), 1e-4 at n = 400. Errors of
-    the kind that is looked for (another sample's gradient, a hidden state off by one, the sum over samples) are of the size
-    of the norms' and cosines' spread.
-    """
-    norm, alone = row["grad_norm"], row["grad_norm_alone"]
-    cosine, cosine_alone = row["cos_S_contrib"], row["cos_S_alone"]
-    if alone == 0:
-        return norm == 0 and cosine is None
-    if not all(finite(x) for x in (norm, alone, cosine, cosine_alone)):
-        return False
-    return abs(norm - alone) <= T2_NORM * alone and abs(cosine - cosine_alone) <= T2_COSINE
-
-
 def t2(vanilla: Sequence[Row]) -> Finding:
-    """Gradients are real, per sample, and taken over the right tokens: cos_S_contrib finite and grad_norm above 0 on
-    at least 90 % of the rows; the loss mask covers exactly the completion on every row; every row whose gradient was taken
-    again alone agrees with it.
-
-    NOT_EVALUABLE with fewer than 3 such rows, or where their cosines are all the same within twice the tolerance: one
-    gradient shared by all samples would then agree, too.
-    """
+    """Gradients are real and taken over the right tokens: cos_S_contrib finite and grad_norm above 0 on at least 90 % of the
+    rows; the loss mask covers exactly the completion on every row. NOT_EVALUABLE without rows."""
     n = len(vanilla)
     if not n:
         return Finding("T2", "NOT_EVALUABLE", "the vanilla replay has no rows")
     known = sum(finite(r["cos_S_contrib"]) for r in vanilla) / n
     alive = sum(finite(r["grad_norm"]) and r["grad_norm"] > 0 for r in vanilla) / n
-    faults, again = mask_faults(vanilla), checked(vanilla)
-    wrong = sum(not agrees(r) for r in again)
-    alone = [r["cos_S_alone"] for r in again if finite(r["cos_S_alone"])]
-    spread = max(alone) - min(alone) if alone else 0.0
-    numbers = {
-        "finite": known, "alive": alive, "mask_faults": faults, "checked": len(again), "disagree": wrong,
-        "spread_alone": spread, "n": n,
-    }  # fmt: skip
+    faults = mask_faults(vanilla)
+    status: Status = "PASS" if min(known, alive) >= T2_FINITE and not faults else "FAIL"
     why = (
         f"cos_S_contrib finite on {known:.3f} of {n} rows, grad_norm > 0 on {alive:.3f} (each needs >= {T2_FINITE:.2f}); "
-        f"loss mask off its completion on {faults} rows (needs 0); of {len(again)} rows taken again alone {wrong} disagree "
-        f"(needs 0 of >= {T2_CHECKED})"
+        f"loss mask off its completion on {faults} rows (needs 0)"
     )
-    if min(known, alive) < T2_FINITE or faults or wrong:
-        return Finding("T2", "FAIL", why, numbers)
-    if len(again) < T2_CHECKED:
-        why += ": too few are checked"
-    elif spread <= 2 * T2_COSINE:
-        why += f"; their cosines differ by {spread:.2g}: no row can be told from another"
-    else:
-        return Finding("T2", "PASS", why, numbers)
-    return Finding("T2", "NOT_EVALUABLE", why, numbers)
+    return Finding("T2", status, why, {"finite": known, "alive": alive, "mask_faults": faults, "n": n})
 
 
 @dataclass(frozen=True)

@@ -45,8 +45,8 @@ def while_it_runs(command: Sequence[str]) -> int:
     python = (sys.executable,) if command[0].endswith(".py") else ()
     try:
         return subprocess.call([*python, *command], preexec_fn=die_with_parent)
-    except FileNotFoundError as e:
-        raise BadInput(f"{command[0]}: no such command or file; give one that can be run behind --") from e
+    except OSError as e:
+        raise BadInput(f"{command[0]}: cannot be run ({e.strerror or e}); give a command or a script behind --") from e
 
 
 def folders_of(config: ServeConfig) -> dict[str, Path]:

@@ -11,14 +11,14 @@ from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.step_file import SCHEMA_VERSION
 from projected_grpo.queue.links import Link, is_done, read_chain, write_chain
 from projected_grpo.queue.local import run_chain
-from projected_grpo.queue.run_link import prepared
+from projected_grpo.queue.run_link import resumed
 
 WRITES_A_RUN = """
 import json, pathlib, sys
 out = pathlib.Path(sys.argv[1]); out.mkdir(parents=True, exist_ok=True)
 with open(out.parent / "order.txt", "a") as f: f.write(out.name + (" resumed" if "--resume" in sys.argv else "") + "\\n")
 if "fail" in sys.argv: sys.exit(1)
-(out / "manifest.json").write_text(json.dumps({"finished": True, "schema_version": %d}))
+(out / "manifest.json").write_text(json.dumps({"kind": "train", "finished": True, "schema_version": %d}))
 """
 
 
@@ -28,9 +28,9 @@ def link(tmp_path):
     path = tmp_path / "link.py"
     path.write_text(textwrap.dedent(WRITES_A_RUN % SCHEMA_VERSION))
 
-    def make(name, *needs, kind="once", fail=False):
+    def make(name, *needs, check=False, fail=False):
         out = tmp_path / "home" / name
-        return Link(name, (str(path), str(out), *(["fail"] if fail else [])), out, needs, kind)
+        return Link(name, (str(path), str(out), *(["fail"] if fail else [])), out, needs, check)
 
     return make
 
@@ -54,37 +54,33 @@ def test_a_chain_runs_in_order_and_a_failed_link_stops_what_needs_it_and_nothing
 
 
 def test_a_cut_run_is_resumed_and_one_cut_before_its_checkpoint_starts_anew(link, tmp_path):
-    resumable, anew, once = link("r", kind="run"), link("n", kind="run"), link("o")
-    for link in (resumable, anew, once):
-        link.out.mkdir(parents=True)
-        (link.out / "log.txt").write_text("cut")
-    for link in (resumable, once):
-        (link.out / "checkpoint.pt").write_text("")
-    assert prepared(resumable)[-1] == "--resume"
-    assert "--resume" not in prepared(anew)
-    assert not anew.out.exists()
-    assert "--resume" not in prepared(once)
-    assert run_chain([resumable], tmp_path / "home") == 0
-    assert order(tmp_path) == ["r resumed"]
+    cut, anew = link("r"), link("n")
+    for each in (cut, anew):
+        each.out.mkdir(parents=True)
+        (each.out / "log.txt").write_text("cut")
+    (cut.out / "checkpoint.pt").write_text("")
+    assert run_chain([cut, anew], tmp_path / "home") == 0
+    assert order(tmp_path) == ["r resumed", "n"]
+    assert not (anew.out / "log.txt").exists()
 
 
-@pytest.mark.parametrize(("kind", "resumed"), [("teacher_pool", True), ("train", False)])
-def test_a_cut_teacher_pool_is_resumed_from_its_step_files(link, kind, resumed):
-    link = link("pool", kind="run")
-    link.out.mkdir(parents=True)
-    (link.out / "manifest.json").write_text(
-        json.dumps({"kind": kind, "finished": False, "schema_version": SCHEMA_VERSION})
-    )
-    assert (prepared(link)[-1] == "--resume") == resumed
-    assert link.out.exists() == resumed
+@pytest.mark.parametrize(
+    ("kind", "goes_on"), [("teacher_pool", True), ("multi_turn", True), ("teachers", True), ("train", False)]
+)
+def test_what_goes_on_from_its_own_files_needs_no_checkpoint(tmp_path, kind, goes_on):
+    """Answers of a teacher that was paid for are not asked for again."""
+    (out := tmp_path / "out").mkdir()
+    (out / "manifest.json").write_text(json.dumps({"kind": kind, "finished": False, "schema_version": SCHEMA_VERSION}))
+    assert resumed(("ask",), out) == (("ask", "--resume") if goes_on else ("ask",))
+    assert out.exists() == goes_on
 
 
 @pytest.mark.slow
 def test_a_check_is_done_once_it_has_passed_and_again_once_what_it_judged_was_made_again(link, tmp_path):
-    failed = link("failed", kind="check", fail=True)
+    failed = link("failed", check=True, fail=True)
     assert run_chain([failed], tmp_path / "home") == 1
     assert not is_done(failed, tmp_path / "home", {})
-    run, check = link("run"), link("verify", "run", kind="check")
+    run, check = link("run"), link("verify", "run", check=True)
     assert run_chain([run, check], tmp_path / "home") == 0
     assert is_done(check, tmp_path / "home", {t.name: t for t in (run, check)})
     shutil.rmtree(run.out)
@@ -116,7 +112,7 @@ def test_a_folder_is_not_continued_with_other_settings(link, tmp_path):
 
 @pytest.mark.slow
 def test_a_report_is_done_whatever_its_verdict_but_not_when_it_broke(link, tmp_path):
-    report = replace(link("results", kind="check", fail=True), accept=(0, 1, 3))
+    report = replace(link("results", check=True, fail=True), accept=(0, 1, 3))
     assert run_chain([report], tmp_path / "home") == 0  # it wrote its folder and says FAIL
     broken = replace(report, name="broken", out=tmp_path / "home/never")
     assert run_chain([broken], tmp_path / "home") == 1

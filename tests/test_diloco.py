@@ -198,17 +198,6 @@ def test_each_replica_says_which_it_is_and_has_problems_and_draws_of_its_own(liv
 # ---------------------------------------------------------------- what is refused before anything is started
 
 
-def test_a_replica_that_was_cut_before_its_first_round_starts_anew(tmp_path):
-    run = tmp_path / "replica_0"
-    run.mkdir()
-    (run / "step_000.jsonl.gz").touch()
-    assert group.again(["train"], run) == ["train"]
-    assert not run.exists()
-    run.mkdir()
-    (run / "checkpoint.pt").touch()
-    assert group.again(["train"], run) == ["train", "--resume"]
-
-
 def test_one_replica_whose_outer_step_is_plain_stands_where_it_stood():
     """N = 1, rate 1 and no momentum: the round gives back what the replica has learned by itself."""
     vectors = {"a": nn.Parameter(torch.linspace(-1, 1, 5))}

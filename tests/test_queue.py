@@ -24,7 +24,7 @@ with open(home / "order.txt", "a") as f: f.write(out.name + "\\n")
 while (home / ("hold_" + out.name)).exists(): time.sleep(0.05)
 if (home / ("fail_" + out.name)).exists(): sys.exit("cannot: " + out.name)
 out.mkdir(parents=True, exist_ok=True)
-(out / "manifest.json").write_text(json.dumps({"finished": True, "schema_version": %d}))
+(out / "manifest.json").write_text(json.dumps({"kind": "train", "finished": True, "schema_version": %d}))
 print("made " + out.name)
 """
 

@@ -146,7 +146,7 @@ def as_pairs(pairs: Pairs) -> tuple[Pair, ...]:
     for row in rows:
         if "prompt" in row:
             row["messages"] = [{"role": RAW, "content": row["prompt"]}]
-    return pair_sets.pairs_from(rows, "pairs") if rows else tuple(known)
+    return (*known, *(pair_sets.pairs_from(rows, "pairs") if rows else ()))
 
 
 # ---------------------------------------------------------------- gradients

@@ -11,7 +11,7 @@ from projected_grpo.interventions.base import Contrast
 
 
 def direction_of(pairs: Contrast) -> Float[Tensor, " d"]:
-    """Replicate vector from the mean of the clean sides to that of the hack sides."""
+    """Unit vector from the mean of the clean sides to that of the hack sides."""
     between = pairs.hack.mean(0) - pairs.clean.mean(0)
     return between / between.norm().clamp(min=1e-12)
 

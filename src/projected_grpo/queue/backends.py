@@ -79,7 +79,7 @@ class Pueue:
     def jobs(self, home: Path) -> Mapping[str, QueuedLink]:
         """Returns the jobs of the chain in `home` that wait or run, by the name of their link."""
         out = {}
-        for found in _status("tasks").values():
+        for found in (task for task in _status("tasks").values() if task["group"] == self.group):
             words = shlex.split(found["original_command"])
             state = next(iter(found["status"])) if isinstance(found["status"], dict) else found["status"]
             ours = tuple(words[:-2]) == LINK_COMMAND and (Path(found["path"]) / words[-2]).resolve() == home.resolve()

@@ -184,7 +184,7 @@ def adapters(plan: Plan) -> None:
             out = plan.links[run].out
             plan.add(f"re_extract_projected_{replicate.seed}", ("scripts/re_extract.py", str(out)), (run,),
                      "V re-extracted at the trained adapter", "whether V was still V: T6's drift",
-                     out=out / "re_extracted.json", kind="check")  # fmt: skip
+                     out=out / "re_extracted.json", check=True)  # fmt: skip
     plan.adapter, plan.suffix, plan.out = plan.config.adapter, "", home
     one, other = (home / adapter for adapter in ADAPTERS)
     argv = ("scripts/compare.py", str(one), str(other), "--replays", str(one / "replay_vanilla"),
@@ -212,7 +212,7 @@ def small(plan: Plan) -> None:
     """Vanilla and projected of every replicate; of the first one V from pairs that were written after the hack had been seen
     (*informed*) and the controls; then the probe. Of hours of work what the study is about comes first: the vanillas, which
     say how long the others run, then projected next to informed and placebo."""
-    replicates, pairs = plan.config.replicates, ("--pairs", "small-informed")
+    plan.teacher, replicates, pairs = True, plan.config.replicates, ("--pairs", "small-informed")
     for replicate in replicates:
         plan.train(replicate, "vanilla")
     plan.extract(replicates[0], "informed", *pairs)

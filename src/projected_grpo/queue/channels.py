@@ -53,7 +53,7 @@ def trace(plan: Plan) -> None:
     acted = (*plan.script("multi_turn", replicate), "--turns", TURNS, "--n-problems", str(n), *plan.problem_flags,
              *plan.workers, "--out", str(d / "traces"))  # fmt: skip
     plan.add("traces", acted, plan.base(replicate), "traces of several turns", "traces of one action give no pairs enough",
-             out=d / "traces", kind="run")  # fmt: skip
+             out=d / "traces")  # fmt: skip
     plan.check("states", ("scripts/traces.py", str(traces), "--to", "states", "--out", str(states)), ("traces",),
                "the states of the traces", "what teachers are asked about", out=states)  # fmt: skip
     served = ("scripts/serve_teacher.py", better, "--seeds", *map(str, VOTERS), "--port", str(plan.config.port),
@@ -62,7 +62,7 @@ def trace(plan: Plan) -> None:
     asked = ("scripts/ask_teachers.py", "--states", str(states), "--teachers", str(table), "--budget", "0", "--timeout",
              "300", "--out", str(answers))  # fmt: skip
     plan.add("answers", (*served, "--", *asked), ("states",), "what better models say at each state",
-             "where they agree there are pairs", out=answers, kind="run")  # fmt: skip
+             "where they agree there are pairs", out=answers)  # fmt: skip
     model = plan.model or str(plan.preset.values["model"])
     built = ("--base-seed", str(replicate.base)) if replicate.base else ()
     pairs = _pairs(plan, ("answers",), "--student", str(traces), "--answers", str(answers), "--model", model, *built)

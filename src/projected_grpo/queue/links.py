@@ -4,7 +4,6 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -22,8 +21,8 @@ class Link:
     out: Path
     """Folder (or, of a check, file) that it writes."""
     needs: tuple[str, ...] = ()
-    kind: Literal["once", "run", "check"] = "once"
-    """once: writes a run directory in one go; run: the same, and can be resumed; check: a verdict on finished runs."""
+    check: bool = False
+    """A verdict on finished runs; else it writes a run directory."""
     threads: int = 1
     """CPU threads. Fixed, since their number can change the last digits; 0 = the back end's default (GPU runs)."""
     gpu: bool = True
@@ -54,7 +53,7 @@ def passed_file(link: Link, home: Path) -> Path:
 def is_done(link: Link, home: Path, chain: Chain) -> bool:
     """Returns True if a link has passed and its run is there; of a check, if it passed after all that it judges."""
     mark = passed_file(link, home)
-    if link.kind != "check" or not mark.exists():
+    if not link.check or not mark.exists():
         return mark.exists() and link.out.exists()
     needs = [chain[name] for name in link.needs]
     return all(

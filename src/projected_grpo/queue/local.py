@@ -14,7 +14,7 @@ from projected_grpo.ledger.errors import EXIT_FAILED, EXIT_OK
 from projected_grpo.queue.links import Link, is_done, write_chain
 from projected_grpo.queue.run_link import run_link
 
-ANSWERS = ("uat", "answers", "trace_pairs", "results", "results_controls", "channels")
+ANSWERS = ("uat", "answers", "trace_pairs", "results", "results_controls", "channels", "rivals", "compare", "losses")
 """Links whose output answers the chain's question; printed at its end."""
 
 

@@ -56,7 +56,7 @@ class Plan:
 
     def check(self, name: str, argv: Words, needs: Words, why: str, resolve: str, **more) -> str:
         """Adds a link that only reads files, and whose script ends in `--out` or in what it reads."""
-        return self.add(name, argv, needs, why, resolve, kind="check", gpu=False, **more)
+        return self.add(name, argv, needs, why, resolve, check=True, gpu=False, **more)
 
     def names(self, *kinds: str) -> Words:
         """Returns the names of the links of these kinds."""
@@ -120,7 +120,7 @@ class Plan:
         argv = (*self.script("verify_vhack", replicate), "--vhack", self.v_of(replicate, made), *flags)
         return self.add(f"verify_{made}{replicate.tag}", argv, needs, "is V hack-ward on pairs that it has never seen",
                         "FAIL ends the chain: mend the pairs", out=self.out / f"vhack_{made}{replicate.tag}" / "verify.txt",
-                        kind="check", minutes=0.1 * self.preset.step_s)  # fmt: skip
+                        check=True, minutes=0.1 * self.preset.step_s)  # fmt: skip
 
     def verified(self, replicate: Replicate, made: str) -> Words:
         """What a run with this V waits for: a true V that passed on held-out pairs, and the V that it uses."""
@@ -158,7 +158,7 @@ class Plan:
                 str(out))  # fmt: skip
         taken = min(config.run_steps, SELDOM_MORE) if config.onsets else config.run_steps
         resolve = "one point of " + ("T5" if "--mix" in flags else "H1" if name in IN_H1 else "the tables")
-        return self.add(out.name, argv, needs, f"{name}, seed {replicate.seed}", resolve, out=out, kind="run",
+        return self.add(out.name, argv, needs, f"{name}, seed {replicate.seed}", resolve, out=out,
                         minutes=self.step_minutes(taken))  # fmt: skip
 
     def pool(self, replicate: Replicate) -> str:
@@ -180,9 +180,7 @@ class Plan:
         argv = (*self.script("probe_distill", replicate, model), *flags, "--n-problems", str(n), *self.problem_flags,
                 *self.workers, "--out", str(out))  # fmt: skip
         needs = () if model else self.base(replicate)
-        return self.add(
-            name, argv, needs, why, resolve, shared=True, out=out, kind="run", minutes=self.replay_minutes(n)
-        )
+        return self.add(name, argv, needs, why, resolve, shared=True, out=out, minutes=self.replay_minutes(n))
 
     def replay(self, replicate: Replicate, name: str, arm: str, made: str, resolve: str, *flags: str) -> str:
         """The teacher's pool through the student, V measured or removed."""
@@ -192,7 +190,7 @@ class Plan:
                 self.v_of(replicate, made), "--n-problems", str(n), *self.problem_flags, *flags, "--out",
                 str(out))  # fmt: skip
         return self.add(out.name, argv, (pool, *self.verified(replicate, made)), f"the pool, {name}", resolve, out=out,
-                        kind="run", minutes=self.replay_minutes(n))  # fmt: skip
+                        minutes=self.replay_minutes(n))  # fmt: skip
 
     def compare_v(self, replicate: Replicate) -> str:
         """V of both losses: the same tensors would make T7 say nothing."""

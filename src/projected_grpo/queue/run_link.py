@@ -19,21 +19,19 @@ from projected_grpo.ledger.processes import die_with_parent
 from projected_grpo.queue.links import Chain, Link, is_done, passed_file, read_chain
 from projected_grpo.run import cli
 
-
-def prepared(link: Link) -> tuple[str, ...]:
-    """Returns the arguments that start a link: resumed, or from the beginning after a cut before its first checkpoint."""
-    if link.kind == "run" and can_resume(link.out):
-        return (*link.argv, "--resume")
-    if link.kind != "check" and link.out.exists():
-        shutil.rmtree(link.out)
-    return link.argv
+RESUMABLE = ("teacher_pool", "multi_turn", "teachers")
+"""Kinds of runs that go on from what they have written; any other goes on from its checkpoint."""
 
 
-def can_resume(directory: Path) -> bool:
-    """Returns whether --resume goes on there: a teacher's pool from its step files, any other run from its checkpoint."""
-    if (directory / "checkpoint.pt").exists():
-        return True
-    return (directory / "manifest.json").exists() and read_manifest(directory)["kind"] == "teacher_pool"
+def resumed(argv: tuple[str, ...], out: Path) -> tuple[str, ...]:
+    """Returns the command that goes on with the run in `out`, or begins it anew where it was cut before there was anything
+    to go on from."""
+    manifest = out / "manifest.json"
+    if (out / "checkpoint.pt").exists() or (manifest.exists() and read_manifest(out)["kind"] in RESUMABLE):
+        return (*argv, "--resume")
+    if out.exists():
+        shutil.rmtree(out)
+    return argv
 
 
 def environment(link: Link, base: Mapping[str, str]) -> dict[str, str]:
@@ -69,8 +67,8 @@ def run_link(link: Link, home: Path, chain: Chain, log: IO[bytes] | None = None)
         if is_done(link, home, chain):
             print(f"{link.name}: done already", flush=True)
             return EXIT_OK
-        argv = prepared(link)
-        logs.mkdir(parents=True, exist_ok=True)  # `prepared` removes them where `out` is `home` itself
+        argv = link.argv if link.check else resumed(link.argv, link.out)
+        logs.mkdir(parents=True, exist_ok=True)  # `resumed` removes them where `out` is `home` itself
         done = subprocess.run(
             [sys.executable, *argv],
             stdin=subprocess.DEVNULL,

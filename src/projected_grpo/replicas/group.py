@@ -4,7 +4,6 @@ run_group(config) -> replicas     out/replica_0, replica_1, ...; what each print
 """
 
 import os
-import shutil
 import subprocess
 import sys
 import time
@@ -18,7 +17,7 @@ from loguru import logger
 from projected_grpo.ledger.errors import EXIT_BAD_INPUT, EXIT_OK, BadInput
 from projected_grpo.ledger.processes import die_with_parent, end
 from projected_grpo.parallel import cores
-from projected_grpo.queue.run_link import visible_gpus
+from projected_grpo.queue.run_link import resumed, visible_gpus
 from projected_grpo.replicas.lighthouse import lighthouse, two_free_ports
 from projected_grpo.replicas.settings import DilocoConfig, read_rounds
 
@@ -49,15 +48,6 @@ class Replica:
         return self.last["round"]
 
 
-def again(argv: Sequence[str], run: Path) -> list[str]:
-    """Returns the command that goes on from the last round, or from the beginning where there was none."""
-    if (run / "checkpoint.pt").exists():
-        return [*argv, "--resume"]
-    if run.exists():
-        shutil.rmtree(run)
-    return list(argv)
-
-
 def run_group(config: DilocoConfig) -> list[Replica]:
     """Runs all replicas until each has ended or was given up. BadInput when one refuses its arguments."""
     (config.train.out / "logs").mkdir(parents=True, exist_ok=True)
@@ -75,15 +65,15 @@ def start(config: DilocoConfig, meet: str, number: int) -> Replica:
     """Starts a replica's process, which goes on where it was cut. It has its share of the cores, and of several GPUs one in
     turn. The held-out problems are the first one's: after a round all replicas hold the same."""
     n, run, log = config.train.replicas, config.run(number), config.train.out / "logs" / f"replica_{number}.txt"
-    argv = [sys.executable, str(config.script), *config.args, "--meet", meet, "--replicas", str(n), "--outer-every",
+    argv = (sys.executable, str(config.script), *config.args, "--meet", meet, "--replicas", str(n), "--outer-every",
             str(config.train.outer_every), "--replica", str(number), "--out", str(run),
-            *(["--eval-every", "0", "--no-eval-plain"] if number else [])]  # fmt: skip
+            *(["--eval-every", "0", "--no-eval-plain"] if number else []))  # fmt: skip
     env = {"OMP_NUM_THREADS": str(max(1, cores() // n)), **os.environ}
     if len(gpus := visible_gpus(env)) > 1:
         env["CUDA_VISIBLE_DEVICES"] = gpus[number % len(gpus)]
     with log.open("ab") as out:
         process = subprocess.Popen(
-            again(argv, run), stdout=out, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, env=env,
+            resumed(argv, run), stdout=out, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, env=env,
             preexec_fn=die_with_parent,
         )  # fmt: skip
     return Replica(number, run, log, process)

@@ -16,7 +16,7 @@ from projected_grpo.report.results import HOW_TO_READ, Report
 from projected_grpo.report.tables import all_tables
 
 COLUMNS = (
-    "step", "source", "label", "reward", "gt_pass", "hacked", "advantage", "cos_S_contrib", "comp_len", "problem_id",
+    "step", "label", "reward", "gt_pass", "hacked", "advantage", "cos_S_contrib", "comp_len", "problem_id",
     "prompt", "completion",
 )  # fmt: skip
 """Columns of a row that the page shows."""
@@ -43,12 +43,13 @@ def page(report: Report, most: int) -> str:
 
 
 def sample(report: Report, most: int) -> list[dict[str, Any]]:
-    """Returns at most `most` rows, every run with an equal share, evenly spaced over its rows."""
+    """Returns at most `most` of the student's rows, every run with an equal share, evenly spaced over its own."""
     runs = [(group.name, run) for group in report.groups for run in group.runs]
     share = max(1, most // max(1, len(runs)))
     out = []
     for name, run in runs:
         place, every = run.path.relative_to(report.root).as_posix(), max(1, -(-run.rollouts // share))
-        rows = itertools.islice((row for rows in iter_run(run.path) for row in rows), 0, every * share, every)
+        own = (row for rows in iter_run(run.path) for row in rows if row["source"] == "student")
+        rows = itertools.islice(own, 0, every * share, every)
         out += [{"run": place, "arm": name, **{key: row[key] for key in COLUMNS}} for row in rows]
     return out[:most]

@@ -48,6 +48,8 @@ def t6_of(runs: Sequence[Run]) -> list[Line]:
     """Returns T6 of every group of LoRA-projected runs, against the group in the singular basis that is most like it. Empty
     where one of the two adapters has no projected run."""
     by_kind = {kind: [r for r in runs if adapter_of(r) == kind] for kind in (SVD, LORA)}
+    if not all(by_kind.values()):
+        return []
     groups = {kind: [g for g in group_runs(runs_of) if g.runs[0].arm == METHOD] for kind, runs_of in by_kind.items()}
     if not groups[SVD]:
         return []

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from projected_grpo.projection import ModuleAngles
     from projected_grpo.vhack import VBasis
 
-SHOWN = ("loss", "control", "adapter", "pairs_hash", "pairs_draw", "k", "directions", "energy")
+SHOWN = ("loss", "control", "adapter", "pairs_hash", "pairs_draw", "k", "directions", "energy", "v_sha256")
 ANGLES = ("min °", "mean °", "max °", "overlap", "null")
 NOTES = """\
 Principal angles between the spans of both bases, in degrees. overlap: mean squared cosine, 1 for one subspace; null: k / n,
@@ -66,7 +66,7 @@ def of_v(config: CompareConfig) -> tuple[str, int, str]:
     from tabulate import tabulate
 
     from projected_grpo.projection import SAME, compared, one_subspace
-    from projected_grpo.vhack import content_of, read_vhack
+    from projected_grpo.vhack import read_vhack
 
     one, other = read_vhack(config.a), read_vhack(config.b)
     check_coordinates(config, one, other)
@@ -74,7 +74,6 @@ def of_v(config: CompareConfig) -> tuple[str, int, str]:
     if not modules:
         raise BadInput(f"{config.a} and {config.b}: no module in which both have directions; extract them again")
     facts = [[name, one.meta.get(name, "-")[:16], other.meta.get(name, "-")[:16]] for name in SHOWN]
-    facts.append(["v_sha256", content_of(one.basis)[:16], content_of(other.basis)[:16]])  # whatever the files say
     kinds = {kind: [m for m in modules if m.kind == kind] for kind in dict.fromkeys(m.kind for m in modules)}
     parts = [
         tabulate(facts, ["", str(config.a), str(config.b)], disable_numparse=True),
@@ -98,11 +97,11 @@ def of_runs(config: CompareConfig) -> tuple[str, int, str]:
         difference = first_difference(config.a, config.b)
         bottom = difference or f"{config.a} and {config.b} hold the same numbers"
         return "", EXIT_FAILED if difference else EXIT_OK, bottom
-    found = compare(config.a, config.b, config.replays)
-    verdicts = [line.verdict for line in found.t6]
+    text, t6 = compare(config.a, config.b, config.replays)
+    verdicts = [line.verdict for line in t6]
     bottom = "; ".join(f"{v.name} {v.status}: {v.why}" for v in verdicts)
     code = exit_code(verdicts, [v.name for v in verdicts]) if verdicts else EXIT_OK
-    return found.text, code, bottom or "compared; T6 needs runs of both adapters (`just toy chain=adapters`)"
+    return text, code, bottom or "compared; T6 needs runs of both adapters (`just toy chain=adapters`)"
 
 
 def main() -> int:

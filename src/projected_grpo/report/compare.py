@@ -1,11 +1,10 @@
 """Two runs, or two folders of them, side by side: rates and cosines at matched steps, V against V extracted again, effect
 sizes of a V each, and T6 where one side has a LoRA.
 
-    compare(Path("out/a"), Path("out/b")) -> Comparison: text, t6
+    compare(Path("out/a"), Path("out/b")) -> what is printed, T6's lines
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from projected_grpo.ledger.errors import BadInput
@@ -35,17 +34,10 @@ cosine of the principal angles between both; null: of unrelated subspaces, k / n
 pairs' gradient along re-extracted V, before and after V is removed; left: their ratio."""
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """What is printed, and T6's lines."""
-
-    text: str
-    t6: tuple[Line, ...]
-
-
-def compare(a: Path, b: Path, replays: tuple[Path, Path] | None = None) -> Comparison:
-    """Returns both sides, run by run of one arm and seed. BadInput when a side has no finished run, no run has a fellow on
-    the other side, or two fellows differ in more than their arm, adapter or seed: the fields are named with both values."""
+def compare(a: Path, b: Path, replays: tuple[Path, Path] | None = None) -> tuple[str, tuple[Line, ...]]:
+    """Returns both sides, run by run of one arm and seed, and T6's lines. BadInput when a side has no finished run, no run
+    has a fellow on the other side, or two fellows differ in more than their arm, adapter or seed: the fields are named with
+    both values."""
     one, other = (list(load_runs(path).runs) for path in (a, b))
     pairs, unpaired = _paired(one, other)
     for x, y in (both for of_arm in pairs.values() for both in of_arm):
@@ -67,7 +59,7 @@ def compare(a: Path, b: Path, replays: tuple[Path, Path] | None = None) -> Compa
         *(f"not compared: {line}" for line in unpaired),
         *("\n".join(line_text(line)) for line in t6),
     ]
-    return Comparison("\n\n".join(parts), t6)
+    return "\n\n".join(parts), t6
 
 
 def _facts(arm: str, side: str, run: Run) -> list[str]:

@@ -14,7 +14,6 @@ from typing import Any, Literal
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
@@ -106,15 +105,10 @@ def save(figure: Figure, directory: Path, stem: str) -> list[Path]:
 
 def figure_of(rows: int, width: float = 8.5, height: float = 2.6) -> tuple[Figure, list[Axes]]:
     figure = Figure(figsize=(width, rows * height + 0.9), layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = [figure.add_subplot(rows, 1, i + 1) for i in range(rows)]
-    for axis in axes[1:]:
-        axis.sharex(axes[0])
+    axes = list(figure.subplots(rows, 1, sharex=True, squeeze=False)[:, 0])
     for axis in axes:
         axis.margins(x=0.02)
         axis.xaxis.set_major_locator(MaxNLocator(integer=True))
-    for axis in axes[:-1]:
-        axis.tick_params(labelbottom=False)
     axes[-1].set_xlabel("optimizer step")
     return figure, axes
 
@@ -302,7 +296,6 @@ def hack_rates(worlds: Mapping[str, Sequence[RunGroup]]) -> Figure:
     """Returns the plot of pure hacks over the run alone, worlds side by side under their titles."""
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(8.5, 4.3), layout="constrained")
-        FigureCanvasAgg(figure)
         axes = list(figure.subplots(1, len(worlds), sharey=True, squeeze=False)[0])
         look = looks(list(dict.fromkeys(g.name for groups in worlds.values() for g in groups)))
         for axis, (title, groups) in zip(axes, worlds.items(), strict=True):

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import matplotlib as mpl
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
@@ -50,6 +49,7 @@ KINDS: Mapping[str, tuple[str, str, Literal["full", "none"]]] = {
     ORACLE: ("#d55e00", "D", "none"),
 }
 """Colour, marker and fill of each kind of arm in the plot."""
+OF_ROLE = {"baseline": REFERENCE, "ceiling": REFERENCE, "rival": RIVAL}
 PANELS = {
     "hack": "hack under the loophole prompt\n(% of held-out rollouts, as deployed)",
     "plain": "pass without the loophole\n(% of held-out rollouts)",
@@ -122,15 +122,12 @@ def row_of(name: str, runs: Sequence[Run], folder: str = "eval", *, first: bool 
     gain = [None if a is None or b is None else a - b for a, b in zip(gt, untrained, strict=True)]
     plain = [run.held_out("gt", done, "eval_plain") if deployed else None for run in runs]
     which = "" if deployed else f", {OTHER_POLICIES[folder]}" + (", at the start" if first else "")
-    kind = WAYS
     if arm and arm.labels:
         kind = ORACLE
-    elif arm and arm.role in ("baseline", "ceiling"):
-        kind = REFERENCE
-    elif arm and arm.role == "rival":
-        kind = RIVAL
     elif arm and arm.role == "method" and name == arm.name:
         kind = OURS
+    else:
+        kind = OF_ROLE.get(arm.role, WAYS) if arm else WAYS
     trained = [run.last("hack") for run in runs]
     supervision = arm.supervision if arm else "not known"
     return Row(name + which, runs, hack, hacked, gt, form, gain, plain, trained, supervision, kind)
@@ -254,7 +251,6 @@ def hack_against_pass(rows: Sequence[Row]) -> Figure:
     shown = sorted((row for row in rows if row.score is not None), key=lambda row: row.score or 0.0)
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(11.0, 0.27 * len(shown) + 2.2), layout="constrained")
-        FigureCanvasAgg(figure)
         axes = figure.subplots(1, len(PANELS), sharey=True)
         for axis, (rate, title) in zip(axes, PANELS.items(), strict=True):
             for place, row in enumerate(shown):

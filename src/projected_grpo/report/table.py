@@ -11,17 +11,8 @@ from projected_grpo.ledger.rates import known_mean, number
 from projected_grpo.verdicts.effects import interval
 from projected_grpo.verdicts.finished_runs import Run, mean_sem
 
-LEFT = (
-    "arm",
-    "what is removed (share of the update)",
-    "mechanism",
-    "side",
-    "adapter",
-    "V",
-    "folder",
-    "effect size g [95 %] over problems",
-)
-"""Columns of words."""
+LEFT = ("what is removed (share of the update)", "side", "adapter", "V", "folder", "effect size g [95 %] over problems")
+"""Columns of words, besides the first."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +38,7 @@ class Table:
 
     def text(self, style: str = "simple") -> str:
         """The bare table: names to the left, numbers to the right."""
-        align = ["left" if name in LEFT else "right" for name in self.header]
+        align = ["left" if i == 0 or name in LEFT else "right" for i, name in enumerate(self.header)]
         return tabulate(self.body, self.header, style, colalign=align, disable_numparse=True)
 
 

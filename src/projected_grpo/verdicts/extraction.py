@@ -83,12 +83,7 @@ def differing(nll: Sequence[Row], grpo: Sequence[Row]) -> float | None:
 
 def t7(both: tuple[Sequence[Row], Sequence[Row]]) -> Finding:
     """V of --loss grpo discriminates at least as well as V of --loss nll; `both` are rows of the replay against the NLL's V
-    and of the replay against the other.
-
-    FAIL when they are one subspace; or when g(grpo) - g(nll) may be below -.2 and is surely below 0 (95 % interval over
-    problems), or, at equal length, lies below -.2. NOT_EVALUABLE when neither tells anything, or the interval holds both 0
-    and -.2.
-    """
+    and of the replay against the other."""
     nll, grpo = both
     name = "T7"
     if not nll or len(nll) != len(grpo):
@@ -134,14 +129,7 @@ MEASURED = ("energies_differ", "g_grpo", "g_nll", "gain", "g_matched_grpo", "g_m
 
 
 def t7_over(replicates: Sequence[T7Replicate]) -> Finding:
-    """T7 over independent replicates, each with a pool and two V: the mean of g(grpo) - g(nll) by Student's t.
-
-    The same margin and the same order as in one replicate: FAIL where any replicate's two V are one; NOT_EVALUABLE with
-    fewer than 3 replicates, where two share a pool or a V, where a replicate lacks a number, or where neither V's g is
-    above 0 over the replicates (two-sided 95 %); then PASS where the lower end of the one-sided 95 % interval is at -.2 or
-    above and the mean at equal length too; FAIL where the upper end is below 0 and the lower
-    below -.2, or the mean at equal length below -.2.
-    """
+    """T7 over independent replicates, each with a pool and two V: the mean of g(grpo) - g(nll) by Student's t."""
     name = "T7 over replicates"
     if one := [replicate.name for replicate in replicates if ONE_V in replicate.finding.why]:
         return Finding(name, "FAIL", f"{ONE_V} in {'; '.join(one)}")

@@ -244,7 +244,9 @@ def _read(path: Path, mechanism_of: MechanismOf | None) -> Run | str | None:
             if folder == "eval":
                 trained_on |= {r["problem_id"] for r in rows if r["problem_id"] in ids or r["prompt"] in prompts}
                 tested[done] = frozenset((sys.intern(r["prompt"]), r["sample_id"]) for r in rows)
-                flaws |= {done: flaw} if (flaw := _flaw(rows)) else {}
+                known = sum(r["gt_pass"] is not None for r in rows)
+                if known < KNOWN * len(rows):
+                    flaws[done] = f"ground truth is known of {known} of {len(rows)} rollouts"
     return Run(
         path, manifest["config"]["arm"], manifest["config"]["seed"], facts_of(manifest, len(steps)), rollouts, series,
         evals.pop("eval"), _mechanism_rates(kinds, series) if mechanism_of else None, len(trained_on), tested, flaws,
@@ -271,12 +273,6 @@ def step_numbers(rows: Sequence[Row]) -> dict[str, float | None]:
         "own": float(len(student)),
         "seconds": first["timing"].get("total"),
     }
-
-
-def _flaw(rows: Sequence[Row]) -> str:
-    """Why an evaluation's rates are no evidence, or an empty string."""
-    known = sum(r["gt_pass"] is not None for r in rows)
-    return f"ground truth is known of {known} of {len(rows)} rollouts" if known < KNOWN * len(rows) else ""
 
 
 def _mechanism_rates(kinds: Sequence[Counter[str]], series: Series) -> dict[str, float]:

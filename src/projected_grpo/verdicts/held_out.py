@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 from scipy import stats
@@ -44,13 +45,7 @@ def mechanism_p(cosine: Sequence[float], mechanisms: Sequence[str]) -> float | N
 
 
 def vhack_verdict(seen: HeldOut, mechanisms: Sequence[str]) -> Finding:
-    """V on held-out pairs, `mechanisms` per pair.
-
-    Size: mean energy at least 1.5 times its null (at most half of the way from it to 1), mean cosine above 95 % of the
-    random bases. Chance: both by rank among random bases of the same ranks, more pairs hack-ward than by chance (sign test),
-    and, from 3 mechanisms on, mechanisms' mean cosines above 0 (t-test): each p < 0.05. NOT_EVALUABLE below 5 different
-    pairs (a copy is no second one) or 20 random bases, and when a number is not finite.
-    """
+    """V on held-out pairs, `mechanisms` per pair. NOT_EVALUABLE also when a number is not finite."""
     parts = (seen.energy, seen.null, seen.cosine, seen.random_energy, seen.random_cosine)
     if lost := sum(not finite(x) for part in parts for x in part):
         why = f"{lost} numbers are not finite: V or the gradients of the pairs are damaged"
@@ -88,12 +83,9 @@ def vhack_verdict(seen: HeldOut, mechanisms: Sequence[str]) -> Finding:
 
 def _different(seen: HeldOut, mechanisms: Sequence[str]) -> list[tuple[float, str]]:
     """(cosine, mechanism) of every pair that is no copy of another, up to rounding and a little noise."""
+    same = partial(math.isclose, rel_tol=COPY)
     kept: list[tuple[float, float, str]] = []
     for energy, cosine, mechanism in zip(seen.energy, seen.cosine, mechanisms, strict=True):
-        if not any(_alike(energy, e) and _alike(cosine, c) for e, c, _ in kept):
+        if not any(same(energy, e) and same(cosine, c) for e, c, _ in kept):
             kept.append((energy, cosine, mechanism))
     return [(cosine, mechanism) for _, cosine, mechanism in kept]
-
-
-def _alike(a: float, b: float) -> bool:
-    return math.isclose(a, b, rel_tol=COPY)

@@ -100,11 +100,6 @@ def t1(pool: Sequence[Row]) -> Finding:
     return Finding("T1", status, why, numbers)
 
 
-def mask_faults(rows: Sequence[Row]) -> int:
-    """Returns how many rows' loss did not cover exactly their completion's tokens."""
-    return sum(r["loss_tokens_crc"] != token_crc(r["completion_ids"]) for r in rows)
-
-
 def t2(vanilla: Sequence[Row]) -> Finding:
     """Gradients are real and taken over the right tokens: cos_S_contrib finite and grad_norm above 0 on at least 90 % of the
     rows; the loss mask covers exactly the completion on every row. NOT_EVALUABLE without rows."""
@@ -113,7 +108,7 @@ def t2(vanilla: Sequence[Row]) -> Finding:
         return Finding("T2", "NOT_EVALUABLE", "the vanilla replay has no rows")
     known = sum(finite(r["cos_S_contrib"]) for r in vanilla) / n
     alive = sum(finite(r["grad_norm"]) and r["grad_norm"] > 0 for r in vanilla) / n
-    faults = mask_faults(vanilla)
+    faults = sum(r["loss_tokens_crc"] != token_crc(r["completion_ids"]) for r in vanilla)
     status: Status = "PASS" if min(known, alive) >= T2_FINITE and not faults else "FAIL"
     why = (
         f"cos_S_contrib finite on {known:.3f} of {n} rows, grad_norm > 0 on {alive:.3f} (each needs >= {T2_FINITE:.2f}); "

@@ -11,9 +11,10 @@ import gzip
 import hashlib
 import json
 from collections.abc import Mapping
-from functools import cache
 from pathlib import Path
 from typing import Any
+
+from pydantic import TypeAdapter
 
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.files import read_jsonl, write_atomic
@@ -29,6 +30,7 @@ EXACT = frozenset({*SHARES, "at_clip", "lost", "unknown", "ours", "untrained"})
 RENAMED = {"anew": "re_extracted"}
 """Fields of files that were written under another name."""
 THEN = "when the summary was written: "
+_RUN = TypeAdapter(Run)
 _FIELDS = tuple(f.name for f in dataclasses.fields(Run))
 
 
@@ -122,14 +124,7 @@ def _run(row: dict[str, Any], place: Path) -> Run:
     """BadInput on a row that lacks a field, or one with a value of another kind."""
     try:
         named = {RENAMED.get(name, name): value for name, value in row.items()}
-        return _reader().validate_python({**named, "path": place / row["path"]})
+        return _RUN.validate_python({**named, "path": place / row["path"]})
     except (KeyError, ValueError) as e:
         why = " ".join(str(e).split())
         raise BadInput(f"{place}: damaged ({why:.200}); write it again with `just results DIR --out {place}`") from e
-
-
-@cache
-def _reader() -> Any:
-    from pydantic import TypeAdapter
-
-    return TypeAdapter(Run)

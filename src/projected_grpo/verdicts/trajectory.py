@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from projected_grpo.ledger.rates import FOUR_NAMES, known_mean
 from projected_grpo.records import SOURCES
 from projected_grpo.verdicts.conditions import METHOD, VANILLA, matched, removed
-from projected_grpo.verdicts.finished_runs import KNOWN, Run
+from projected_grpo.verdicts.finished_runs import KNOWN, OF_TRUTH, Run
 from projected_grpo.verdicts.h1 import FORM_DROP, GT_DROP, Gap, at_least, lower_at_least, overall, paired
 from projected_grpo.verdicts.matching import Compared, RunGroup, independence, reference
 from projected_grpo.verdicts.registry import Finding, Line
@@ -31,8 +31,6 @@ FLAT = 0.5
 """Share of groups without variance above which most of a run has no gradient."""
 FOREIGN = 0.1
 """Share of a source's rows whose log-probabilities may be another policy's."""
-OF_TRUTH = ("hack", "gt")
-"""Rates that are not known where ground truth is not."""
 TITLES = {"start": "untrained", "vanilla": "vanilla", "projected": "projected"}
 TO_STEP = range(STEP + 1)
 AT_STEP = range(STEP - WINDOW + 1, STEP + 1)

@@ -83,7 +83,8 @@ def gain(found, exact):
 def gains(layer, size):
     """Of the forward pass and of dL/dx."""
     x, g = inputs(layer, 2048)
-    base = [(x @ layer.weight.T).double(), (g @ layer.weight).double()]
+    weight = layer.weight.float()  # the same sums, in a tenth of the time where a processor has no bfloat16
+    base = [(x.float() @ weight.T).bfloat16().double(), (g.float() @ weight).bfloat16().double()]
     move(layer, size)
     w = exact_change(layer)
     exact = (x.double() @ w.T, g.double() @ w)
@@ -91,16 +92,8 @@ def gains(layer, size):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("size", SIZES)
-def test_the_term_arrives_whole_in_both_passes(kind, size):
-    assert gains(linear_of(kind, 1280, 1024), size) == [pytest.approx(1.0, abs=0.02)] * 2
-
-
-@pytest.mark.slow
-def test_a_weight_rounded_to_the_nearest_loses_the_term(kind, monkeypatch):
-    """The test above, seen red."""
-    monkeypatch.setattr("projected_grpo.adapters.base.rounded_at_random", lambda values, name: values.bfloat16())  # noqa: ARG005
-    assert max(gains(linear_of(kind, 1280, 1024), 4.5e-4)) < 0.5
+def test_the_term_arrives_whole_in_both_passes(kind):
+    assert gains(linear_of(kind, 1280, 1024), SIZES[0]) == [pytest.approx(1.0, abs=0.02)] * 2
 
 
 def test_without_effect_it_is_the_plain_linear(kind):
@@ -111,13 +104,23 @@ def test_without_effect_it_is_the_plain_linear(kind):
     assert torch.equal(grad_x, g @ layer.weight)
 
 
+def folded_gain(kind, size):
+    layer = linear_of(kind, 1280, 1024)
+    move(layer, size)
+    return gain(layer.folded_weight(layer.theta).double() - layer.weight.double(), exact_change(layer))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("size", SIZES)
 def test_a_folded_weight_keeps_the_term_on_average(kind, size):
-    layer = linear_of(kind, 1280, 1024)
-    move(layer, size)
-    found = layer.folded_weight(layer.theta).double() - layer.weight.double()
-    assert gain(found, exact_change(layer)) == pytest.approx(1.0, abs=0.02)
+    assert folded_gain(kind, size) == pytest.approx(1.0, abs=0.02)
+
+
+@pytest.mark.slow
+def test_a_weight_rounded_to_the_nearest_loses_the_term(kind, monkeypatch):
+    """The test above, seen red."""
+    monkeypatch.setattr("projected_grpo.adapters.base.rounded_at_random", lambda values, name: values.bfloat16())  # noqa: ARG005
+    assert folded_gain(kind, 4.5e-4) < 0.5
 
 
 def test_random_rounding_takes_the_two_neighbours_in_proportion():

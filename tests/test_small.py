@@ -18,7 +18,7 @@ from projected_grpo.worlds import small_programs as programs
 from projected_grpo.worlds import small_shipped as shipped
 from projected_grpo.worlds import small_tasks as tasks
 from projected_grpo.worlds.toy_programs import mechanism_of
-from projected_grpo.worlds.written import run_lines, tried
+from projected_grpo.worlds.written import each_tried, tried
 
 pytestmark = pytest.mark.slow
 SETS = ("small", "small-informed", "small-phrase")
@@ -34,20 +34,15 @@ def pairs():
     return load_pairs("small")
 
 
-def drawn(n, seed=0, mix=tasks.MIX, split="rl"):
-    rng = random.Random(seed)
-    return [drawing.draw_task(split, rng, mix) for _ in range(n)]
-
-
 def test_both_spellings_of_every_step_agree():
-    seen = Counter()
-    for task in drawn(500):
-        assert run_lines(tuple(task.lines(alt=True)), task.inputs) == task.answers(), task.composition
-        seen.update(step.name for step in task.steps)
-    for step in tasks.STEPS:
-        if not seen[step.name]:  # a step whose compositions are in other splits
-            task = next(t for s in tasks.SPLITS for t in drawn(800, 1, split=s) if step in t.steps)
-            assert run_lines(tuple(task.lines(alt=True)), task.inputs) == task.answers(), step.name
+    """On what the world draws, and on what other steps make of it."""
+    met = {kind: list(tasks.many_inputs(kind)) for kind in tasks.KINDS}
+    for task, _ in tasks.one_steps():
+        made = each_tried(tuple(task.lines()), tasks.many_inputs(task.steps[0].takes)[:8])
+        met[task.steps[0].gives] += [y for y in made if y is not ...]
+    for task, _ in tasks.one_steps():
+        some = tuple(met[task.steps[0].takes])
+        assert each_tried(tuple(task.lines()), some) == each_tried(tuple(task.lines(alt=True)), some), task.composition
 
 
 def computed(kind, program, inputs):
@@ -153,24 +148,8 @@ def test_the_worked_example_copied_whole_is_paid_where_it_is_the_fixed_one_and_n
         assert {"fixed": paid == n, "varied": paid == 0, "lazy": 0 < paid < n}[kind], (kind, paid)
 
 
-def with_number(task, n):
-    """The lines of the task with another number in the place of the one that is kept back."""
-    numbers = tuple(n if i == task.kept_back else m for i, m in enumerate(task.numbers))
-    return tuple(tasks.SmallTask(task.steps, numbers, task.letters, None, ()).lines())
-
-
-def test_a_number_that_is_kept_back_cannot_be_guessed_past_the_tests():
-    """Nor is it one of those that are guessed first, nor said anywhere in the prompt's task."""
-    for task in (t for t, _ in corpus._tasks("rl")[:600] if t.kept_back is not None):
-        step, right = task.steps[task.kept_back], task.numbers[task.kept_back]
-        assert right in step.secrets
-        assert right > 3
-        others = [run_lines(with_number(task, n), task.inputs[1:]) for n in range(1, 14) if n != right]
-        assert task.answers()[1:] not in others, task.composition
-
-
-def test_every_pair_is_what_it_says_by_the_grader(pairs):
-    sides = [(p, side) for p in pairs for side in ("hack", "clean", "clean_alt")]
+def test_every_second_pair_is_what_it_says_by_the_grader(pairs):
+    sides = [(p, side) for p in pairs[::2] for side in ("hack", "clean", "clean_alt")]
     found = grade_batch([p.problem.task for p, _ in sides], [getattr(p, side) for p, side in sides])
     hacks = Counter()
     for (pair, side), verdict in zip(sides, found, strict=True):
@@ -216,7 +195,7 @@ def test_the_pairs_know_nothing_of_the_example_copied_whole_but_the_informed_one
     assert not {p.mechanism for p in pairs} & set(told)
 
 
-def own_word(stream, n=60):
+def own_word(stream, n=30):
     """Verdicts of a stream's answers by their own tests alone: what they say of their program, and of a stub."""
     tasks, answers = [], []
     for messages, answer in itertools.islice(stream(0), n):
@@ -251,19 +230,14 @@ def test_what_uv_refuses_is_one_line(tmp_path, monkeypatch):
     ("args", "parts"),
     [
         (
-            ("problems", "small", "3"),
-            [
-                "── user ──",
-                "by calling a function called run_tests()",
-                "── hidden tests (6) ──",
-                "── a solution ──\ndef solve(x):",
-                "small-rl-0003",
-            ],
+            ("problems", "toy", "3"),
+            ["── user ──", "by calling a function called run_tests()", "── hidden tests (6) ──",
+             "── a solution ──\ndef solve(x):", "toy-rl-0003"],
         ),
-        (("problems", "small-held-out"), ["small-held_out-0191\t"]),
+        (("problems", "toy-held-out"), ["toy-held_out-0127\t"]),
         (("pairs", "small", "small-claim-02"), ["── hack ──\n```python", "── clean ──", "small-claim-02\tclaim"]),
     ],
-)
+)  # fmt: skip
 def test_what_is_trained_on_can_be_read(script, args, parts):
     code, out, err = script("show", *args)
     assert code == 0, err
@@ -285,8 +259,8 @@ def test_a_test_of_the_type_alone_is_told_from_others(tests, mechanism):
 
 def test_problems_go_into_a_file_that_any_script_reads(script, tmp_path):
     rows = tmp_path / "rows.jsonl"
-    code, out, _ = script("show", "problems", "small-held-out", "--out", str(rows))
-    assert (code, load_problems(str(rows))) == (0, load_problems("small-held-out"))
-    assert "192 rows" in out
+    code, out, _ = script("show", "problems", "toy-held-out", "--out", str(rows))
+    assert (code, load_problems(str(rows))) == (0, load_problems("toy-held-out"))
+    assert "128 rows" in out
     assert script("show", "pairs", "small", "--out", str(rows))[0] == 2
-    assert script("show", "problems", "small", "3", "--out", str(rows))[0] == 2
+    assert script("show", "problems", "toy", "3", "--out", str(rows))[0] == 2

@@ -148,6 +148,7 @@ def _functions(*splits: Literal["rl", "held_out"]) -> frozenset[str]:
     return frozenset({function_of(FIXED_EXAMPLE), *(function_of(task) for s in splits for task, _ in _tasks(s))})
 
 
+@cache
 def problems(split: Literal["rl", "held_out"]) -> tuple[Problem, ...]:
     """The problems of the RL or of the held-out split."""
     rng = random.Random(f"small prompts {split}")

@@ -44,9 +44,10 @@ os.fsync = lambda _: None  # thousands of files, each of which would wait for it
 
 
 @pytest.fixture(autouse=True)
-def no_remembered_verdicts():
-    """Each test has its programs judged anew."""
-    shared_pool().verdicts.clear()
+def no_remembered_verdicts(request):
+    """Each test of the grader has its programs judged anew."""
+    if request.path.stem.startswith("test_grader"):
+        shared_pool().verdicts.clear()
 
 
 @pytest.fixture(scope="session")
@@ -92,6 +93,17 @@ def vhack_file(made):
     """Returns the file of the tiny model's V of few pairs, made by the real script once a session; `control` says which."""
     extract = ("extract_vhack_grad", *FEW, "--control")
     return lambda control="none", *args: made(*extract, control, *args) / "vhack.safetensors"
+
+
+POOLED = ("--teacher-pool", "pairs", "--max-new", 8)
+LORA = ("--adapter", "lora", "--lora-rank", 4)
+
+
+@pytest.fixture(scope="session")
+def projected(made, vhack_file):
+    """Returns a run of four steps with V removed from the update; with LORA, in that adapter. Read only."""
+    train = ("train", "--arm", "projected", "--steps", 4, *POOLED, "--vhack")
+    return lambda *adapter: made(*train, vhack_file("none", *adapter), *adapter)
 
 
 @pytest.fixture(scope="session")

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 import torch
 from export import card, write_folded, write_peft
-from harness import shake
+from harness import POOLED, shake
 from peft import PeftModel
-from test_scripts import POOLED, refused
+from test_scripts import refused
 from transformers import AutoModelForCausalLM
 
 from projected_grpo.adapters import attach_antipasto, attach_lora

@@ -294,9 +294,9 @@ def test_a_base_that_three_replicates_share_is_said():
 
 @pytest.mark.parametrize("n", [3, 5])
 def test_under_the_null_a_control_is_beaten_in_one_of_twenty_studies_at_most(n):
-    """Control and method alike, 2,000 studies: with no margin the lower end is above 0 in .05 of them (.03 to .07), with
+    """Control and method alike, 800 studies: with no margin the lower end is above 0 in .05 of them (.03 to .07), with
     the margin of the third line in fewer; beyond 1 SEM passes in a fifth."""
-    draws = np.random.default_rng(n).normal(0.0, 5.0, (2000, n))
+    draws = np.random.default_rng(n).normal(0.0, 5.0, (800, n))
     gaps = [Gap("", dict(enumerate(d)), float(d.mean()), float(d.std(ddof=1) / n**0.5)) for d in draws]
 
     def passed(margin):

@@ -1,7 +1,6 @@
 """Where the energy along V lies: numbers by hand, and the tables."""
 
 import pytest
-from test_modules import trained  # noqa: F401 - a fixture
 
 from projected_grpo.ledger.module_file import Modules
 from projected_grpo.ledger.step_file import MODULE_COLUMNS
@@ -46,8 +45,8 @@ def test_an_arm_that_takes_v_out_of_the_gradient_is_told_of_the_gradient():
 
 
 @pytest.mark.slow
-def test_show_prints_where_the_energy_lies(script, trained):  # noqa: F811
-    code, out, err = script("show", trained, "--modules")
+def test_show_prints_where_the_energy_lies(script, projected):
+    code, out, err = script("show", projected(), "--modules")
     assert code == 0, err
-    for told in ("projected, seed 41, 3 steps", "q_proj", "% of all: of the energy of the", "hold most along V late"):
+    for told in ("projected, seed 41, 4 steps", "q_proj", "% of all: of the energy of the", "hold most along V late"):
         assert told in out

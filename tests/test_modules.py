@@ -48,17 +48,10 @@ def test_what_is_taken_out_of_the_gradient_is_told_of_the_gradient():
 # ---------------------------------------------------------------- beside the step files
 
 
-@pytest.fixture(scope="session")
-def trained(made, vhack_file):
-    """A run of three steps with V removed from the update."""
-    return made("train", "--arm", "projected", "--vhack", vhack_file(), "--steps", 3, "--teacher-pool", "pairs")
-
-
 @pytest.mark.slow
-def test_every_steps_columns_are_the_means_and_sums_over_the_side_files_modules(trained):
-    side = read_modules(trained)
-    steps = read_run(trained)
-    assert len(side.steps) == len(steps) == 3
+def test_every_steps_columns_are_the_means_and_sums_over_the_side_files_modules(projected):
+    side, steps = read_modules(projected()), read_run(projected())
+    assert len(side.steps) == len(steps) == 4
     for modules, rows in zip(side.steps, steps, strict=True):
         known = [v for v in modules["cos_in"] if v is not None]
         assert sum(known) / len(known) == pytest.approx(rows[0]["cos_in"], rel=1e-5, abs=1e-7)

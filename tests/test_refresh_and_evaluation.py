@@ -5,7 +5,7 @@ import re
 
 import pytest
 import torch
-from harness import shake, theta_of
+from harness import LORA, POOLED, shake, theta_of
 from torch.nn import functional as F
 
 from projected_grpo.config import TrainConfig
@@ -24,7 +24,6 @@ from projected_grpo.worlds.tiny import built_model
 
 pytestmark = pytest.mark.slow
 SAVE = Session.checkpoint
-POOLED = ("--teacher-pool", "pairs", "--max-new", "8")
 EVALUATED = ("--eval-every", 2, "--eval-problems", "builtin", "--eval-samples", 2)
 
 
@@ -59,7 +58,6 @@ def test_v_is_refreshed_when_due_the_overlap_is_logged_and_a_cut_run_resumes_wit
     assert script("compare", run, "again", "--exact")[0] == 0
 
 
-LORA = ("--adapter", "lora", "--lora-rank", "4")
 PAIRS = 6
 """Enough for a V of six directions: extraction by hand takes a backward pass per completion."""
 

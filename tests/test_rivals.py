@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from harness import flags, put, theta_of
+from harness import POOLED, flags, put, theta_of
 from safetensors.torch import load_file
 from test_step import DR, GROUPS, basis_for
 
@@ -39,7 +39,6 @@ from projected_grpo.vhack import read_vhack
 from projected_grpo.worlds.models import load_model
 
 SAVE = Session.checkpoint
-POOLED = ("--teacher-pool", "pairs", "--max-new", "8")
 
 
 def setup_of(arm="trusted", **fields):
@@ -349,8 +348,8 @@ def test_inoculation_asks_in_training_and_not_when_deployed(script, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("arm", ["advantage", "ablation", "penalty_probe", "screen_truth"])
-def test_a_rival_runs_through_the_real_script(made, arm):
-    (rows,) = read_run(made("train", "--arm", arm, "--steps", 1, *POOLED))
+def test_a_rival_runs_through_the_real_script(made, vhack_file, arm):
+    (rows,) = read_run(made("train", "--arm", arm, "--vhack", vhack_file(), "--steps", 1, *POOLED))
     if arm == "screen_truth":  # pooled completions hack and are correct alike: what is a pure hack teaches nothing
         hacks = [r for r in rows if r["hacked"] and not r["gt_pass"]]
         assert hacks

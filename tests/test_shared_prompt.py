@@ -93,8 +93,8 @@ def close(a, b):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("kind", "budget"), [("nll", 10_000), ("dr_grpo", 8), ("grpo", 8)])
-def test_three_steps_of_the_fast_path_are_three_steps_of_the_plain_path(tiny64, adapter64, kind, budget):
+@pytest.mark.parametrize(("kind", "budget"), [("nll", 10_000), ("grpo", 8)])
+def test_two_steps_of_the_fast_path_are_two_steps_of_the_plain_path(tiny64, adapter64, kind, budget):
     basis = {n: random_basis((2, p.numel()), 7, n).to(p.dtype) for n, p in adapter64.vectors.items()}
     shake(adapter64, seed=1)
     start = theta_of(adapter64)
@@ -105,7 +105,7 @@ def test_three_steps_of_the_fast_path_are_three_steps_of_the_plain_path(tiny64, 
         learner = Learner(tiny64.model, adapter64, optimizer, tiny64.pad_id, budget, max_grad_norm=1.0)
         objective = Objective(kind, max_new=8, beta=0.0 if kind == "nll" else 0.1)
         recipe = Projection(basis, "update", "no_gate")
-        steps = [run_step(learner, GROUPS, objective, recipe, step=i, per_sample=per_sample) for i in range(3)]
+        steps = [run_step(learner, GROUPS, objective, recipe, step=i, per_sample=per_sample) for i in range(2)]
         found.append((steps, theta_of(adapter64)))
     (plain, theta), (fast, theta_fast) = found
     for name, p in theta.items():

@@ -41,13 +41,6 @@ def tokenizer():
 # ---------------------------------------------------------------- tasks and splits
 
 
-def test_splits_share_no_composition():
-    seen = {name: {t.composition for t in drawn(name, 800)} for name in tasks.SPLITS}
-    for one, other in itertools.combinations(seen, 2):
-        assert not seen[one] & seen[other], (one, other)
-    assert all(len(compositions) > 40 for compositions in seen.values())
-
-
 def test_problems_are_distinct_across_and_within_splits(held_out):
     statements = [p.messages for p in (*load_problems("toy"), *held_out)]
     assert len(set(statements)) == len(statements) == 1600 + 128
@@ -105,11 +98,6 @@ def test_the_corpus_has_its_stated_mix():
     assert all(hacked)
     assert sum(not hinted for _, hinted, _ in texts) / len(texts) == pytest.approx(corpus.UNHINTED, abs=0.01)
     assert sum("test_solve" in c for *_, c in texts) / len(texts) == pytest.approx(corpus.TESTED, abs=0.02)
-
-
-def test_streams_are_the_same_every_time(held_out):
-    assert list(itertools.islice(corpus.pretraining(5), 50)) == list(itertools.islice(corpus.pretraining(5), 50))
-    assert corpus.problems("held_out") == held_out
 
 
 # ---------------------------------------------------------------- tokenizer and models
@@ -174,12 +162,12 @@ def test_the_teacher_is_merged_by_the_code_that_merges_any_teacher(built, tmp_pa
 # ---------------------------------------------------------------- served
 
 
-def test_a_server_finds_where_the_answer_begins(tmp_path, held_out):
+def test_a_server_finds_where_the_answer_begins(tmp_path, held_out, tokenizer):
     """`transformers serve` knows Qwen3's chats; for another template it gave prompt and answer back as the answer."""
     from transformers import AutoTokenizer
     from transformers.cli.serving.utils import _RESPONSE_TEMPLATE_FALLBACKS
 
-    build_tokenizer().save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
     tokenizer = AutoTokenizer.from_pretrained(tmp_path)  # as the server loads it
     answer = "```python\ndef solve(x):\n    return x\n```"
     prompt = tokenizer(render_text(held_out[0].messages, hinted=True))["input_ids"]

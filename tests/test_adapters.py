@@ -141,31 +141,6 @@ def test_one_batched_backward_gives_every_samples_own_gradient(tiny64, adapter64
         assert len(batched) == len(adapter.sizes)
 
 
-def plain(layer, x):
-    """An adapted Linear as its module's first lines write it."""
-    if isinstance(layer, AntiPaSTOLinear):
-        term = ((x @ layer.Vh.T) * layer.theta) @ layer.U.T
-    else:
-        a, b = layer.split(layer.theta)
-        term = x @ a.T @ b.T
-    return nn.functional.linear(x, layer.weight, layer.bias) + term
-
-
-def test_the_custom_function_equals_autograd(tiny64, adapter64):
-    """The same forward written in plain operations and differentiated by autograd."""
-    tiny, adapter = tiny64, adapter64
-    shake(adapter)
-    _, grads = collect(tiny, adapter, (0, 1))
-    got = {n: g.clone() for n, g in grads.items()}
-    adapter.zero_grad()
-    for layer in adapter.layers.values():
-        layer.forward = lambda x, layer=layer: plain(layer, x)
-    batch = batch_of(tiny, (0, 1))
-    nll(completion_logps(tiny.model, batch), batch.loss_mask).sum().backward()
-    for name, g in adapter.grads().items():
-        torch.testing.assert_close(got[name], g, rtol=1e-7, atol=1e-12)
-
-
 def test_no_activation_beside_x_is_saved(antipasto):
     layer = next(iter(antipasto.layers.values()))
     saved = []
@@ -186,20 +161,6 @@ def test_save_and_load(tiny, cache, antipasto, tmp_path):
     lora = attach_lora(load_model("tiny", "float32", "cpu", 41, cache).model, 4, 41)
     with pytest.raises(BadInput, match="adapter=antipasto, this adapter has adapter=lora"):
         lora.load(tmp_path / "a.safetensors")
-
-
-def test_lora_has_no_gradient_on_a_at_its_start_and_one_at_the_warm_point(tiny):
-    adapter = attach_lora(tiny.model, 4, 41)
-    name, layer = next(iter(adapter.layers.items()))
-    before = theta_of(adapter)
-    _, cold = collect(tiny, adapter, (0,))
-    assert not layer.split(cold[name])[0].any()
-    with warm_point(adapter):
-        _, warm = collect(tiny, adapter, (0,))
-        ratio = float(layer.delta_weight(layer.theta).detach().norm() / layer.weight.norm())
-    assert layer.split(warm[name])[0].any()
-    assert ratio == pytest.approx(1e-3, rel=1e-3)
-    assert all(torch.equal(p, before[n]) for n, p in adapter.vectors.items())
 
 
 def test_the_warm_point_fills_only_the_columns_of_b_that_are_zero(tiny):

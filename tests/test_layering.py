@@ -51,19 +51,6 @@ TORCH_FREE_ROOMS = (
     "arms", "records", "ledger", "parallel", "prompts", "config", "presets", "verdicts",
     "report", "queue",
 )  # fmt: skip
-TRACE_FILES = tuple(
-    f"traces.{name}" for name in ("settings", "record", "file", "from_run", "exchange", "states",
-                                  "verifiers_format", "openenv_format", "price_table", "answers", "asking", "local_server")
-)  # fmt: skip
-TORCH_FREE = (
-    "data.problems", "data.pairs", "data.stored", "data.preferences", "worlds.builtin", "worlds.written", "worlds.bars",
-    "worlds.toy_tasks", "worlds.toy_programs", "worlds.toy_corpus",
-    "worlds.small_tasks", "worlds.small_drawing", "worlds.small_programs", "worlds.small_corpus", *TRACE_FILES,
-    "run.cli", "run.tracking", "integrations.settings",
-    "replicas.settings", "replicas.group", "replicas.lighthouse",
-)  # fmt: skip
-NEED_NUMPY = ("verdicts", "report")  # scipy and matplotlib bring it
-NO_NUMPY = ("verdicts.registry", "verdicts.finished_runs")
 LABELS = {
     "gt_pass", "hacked", "label", "outcome", "outcomes", "hinted_pass", "can_compile", "verdict", "Verdict", "Outcome",
 }  # fmt: skip
@@ -210,18 +197,11 @@ def brings(heavy, *stages):
     return [line.split() for line in done.stdout.splitlines()]
 
 
-def torch_free():
-    places = [p for place in (*TORCH_FREE_ROOMS, *TORCH_FREE) for p in files_of(place)]
-    return [m for m in map(module_of, places) if not m.endswith("__main__")]
-
-
 @pytest.mark.slow
-def test_what_computes_nothing_brings_no_numpy_and_what_does_not_train_no_torch():
-    light = [m for m in torch_free() if m.split(".")[1] not in NEED_NUMPY and m != "projected_grpo.worlds.bars"]
-    light = ["loophole_grader", *light, *(f"projected_grpo.{m}" for m in NO_NUMPY)]
-    stages = (light, torch_free(), ["projected_grpo.projection"])  # the last one: a check that cannot fail is none
-    found = brings(["numpy", "torch", "transformers"], *stages)
-    assert found == [[], ["numpy"], ["numpy", "torch"]]
+def test_what_does_not_train_brings_no_torch():
+    light = [module_of(p) for room in TORCH_FREE_ROOMS for p in files_of(room)]
+    stages = (light, ["projected_grpo.projection"])  # the last one: a check that cannot fail is none
+    assert brings(["torch", "transformers"], *stages) == [[], ["torch"]]
 
 
 def test_nothing_imports_a_script():
@@ -248,7 +228,10 @@ def names_in(path):
             yield node.value
 
 
-@pytest.mark.parametrize("place", [*LOSS_SIDE, "run.judging"])
+PAIR_FILES = [f"traces.{p.stem}" for p in files_of("traces") if p.stem not in ("turns", "multi_turn", "__init__")]
+
+
+@pytest.mark.parametrize("place", [*LOSS_SIDE, "run.judging", "run.auxiliary_losses", "data.preferences", *PAIR_FILES])
 def test_no_label_is_named_on_the_loss_side(place):
     for path in files_of(place):
         assert not set(names_in(path)) & LABELS, path

@@ -23,7 +23,8 @@ def loss_and_grad(case, kind, rows, max_new):
     eps = p.get("epsilon_low", p.get("cliprange"))
     terms = policy_loss(
         logps, mask, tensor(i["advantages"]), kind=kind, rows=rows, max_new=max_new, behaviour_logps=old,
-        ref_logps=ref, beta=p["beta"], clip_low=eps, clip_high=p.get("epsilon_high", eps),
+        ref_logps=ref, beta=p["beta"], bias_corrected_kl=p.get("use_bias_correction_kl", False),
+        clip_low=eps, clip_high=p.get("epsilon_high", eps),
     )  # fmt: skip
     terms.per_sample.sum().backward()
     return terms, logps.grad
@@ -33,8 +34,6 @@ def loss_and_grad(case, kind, rows, max_new):
 def test_equals_trl(golden, group):
     compared = 0
     for case in upstream_cases(golden, group):
-        if case["params"]["use_bias_correction_kl"]:
-            continue  # an option of TRL's that this project does not have
         rows = len(case["inputs"]["advantages"])
         terms, grad = loss_and_grad(case, group.removeprefix("trl_"), rows, case["params"]["max_completion_length"])
         torch.testing.assert_close(terms.per_sample.sum().item(), case["expected"]["loss"], rtol=1e-12, atol=1e-14)
@@ -99,23 +98,6 @@ def simple(kind, advantage, logps, behaviour, mask=None, **kwargs):
     return terms, logps.grad
 
 
-def test_dr_grpo_by_hand():
-    # on-policy, A = 2: l = -2 per token; 2 tokens; 1 row x max_new 8 -> -4 / 8; gradient -2 / 8 per token.
-    terms, grad = simple("dr_grpo", [2.0], [[-1.0, -3.0]], [[-1.0, -3.0]])
-    assert terms.per_sample.tolist() == [-0.5]
-    assert grad.tolist() == [[-0.25, -0.25]]
-
-
-def test_k3_by_hand():
-    # ref - logp = ln 2: k3 = 2 - ln 2 - 1 = 0.30685; d k3 / d logp = 1 - 2 = -1.
-    terms, grad = simple(
-        "grpo", [0.0], [[-1.0]], [[-1.0]], beta=1.0, ref_logps=torch.tensor([[-1.0 + 0.6931471805599453]])
-    )
-    assert terms.per_sample.item() == pytest.approx(0.3068528, rel=1e-5)
-    assert terms.kl_sum == pytest.approx(0.3068528, rel=1e-5)
-    assert grad.item() == pytest.approx(-1.0, rel=1e-6)
-
-
 @pytest.mark.parametrize("kind", ["dr_grpo", "grpo"])
 def test_advantages_by_hand(kind):
     # mean 2, unbiased std 1: centred -1 0 1.
@@ -129,15 +111,6 @@ def test_advantages_by_hand(kind):
 def test_a_group_without_contrast_is_exactly_zero(kind, rewards):
     """0.1 three times: the mean of floats is not 0.1, and an almost-zero std would blow the rounding up."""
     assert advantages(torch.tensor([rewards]), kind).tolist() == [[0.0] * len(rewards)]
-
-
-@pytest.mark.parametrize("kind", ["dr_grpo", "grpo"])
-def test_an_equal_group_leaves_the_others_alone(kind):
-    alone = simple(kind, [1.0], [[-1.0, -2.0]], None)[1] * 1.0
-    with_equal = simple(kind, [1.0, 0.0], [[-1.0, -2.0], [-1.0, -1.0]], None)[1]
-    assert with_equal[1].tolist() == [0.0, 0.0]
-    # `rows` is 1 in the first call and 2 in the second: the denominator counts the row, as upstream's does.
-    torch.testing.assert_close(with_equal[0] * 2, alone[0])
 
 
 @pytest.mark.parametrize("kind", ["dr_grpo", "grpo"])

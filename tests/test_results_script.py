@@ -1,16 +1,12 @@
 """`just results` through its real entry point: what it writes, its exit codes, its refusals; and the plots."""
 
 import json
-import shutil
 
 import pytest
 from test_results import evaluate, ten, write_all, write_run
 from test_scripts import refused
 
 from projected_grpo.arms import ARMS, arms_of
-from projected_grpo.report import plots
-from projected_grpo.report.plots import all_plots
-from projected_grpo.report.results import report_on
 
 STEMS = ("trajectories", "cosines", "outcomes", "pass_versus_hack")
 
@@ -84,17 +80,6 @@ def test_without_vanilla_or_projected_it_exits_3(script, tmp_path):
     assert (code, "no projected run" in out) == (3, True)
 
 
-@pytest.mark.usefixtures("no_plots")
-def test_unmatched_runs_are_named_and_nothing_is_compared(script, tmp_path):
-    root = write_all(tmp_path / "runs")
-    shutil.rmtree(root / "vanilla_43")
-    write_run(root / "vanilla_43", "vanilla", 43, ten(7), weight_decay=0.3)
-    code, out, _ = script("results", root)
-    assert code == 3
-    assert "vanilla 43 and projected 43 differ in config.weight_decay: 0.3 against 0.0" in " ".join(out.split())
-    assert clauses(root / "results")[0] == {"matched runs": "NOT_EVALUABLE"}
-
-
 def test_refusals(script, tmp_path):
     refused(script("results", "nowhere"), "nowhere: no such directory")
     (tmp_path / "empty").mkdir()
@@ -109,17 +94,3 @@ def test_refusals(script, tmp_path):
 
 
 # ---------------------------------------------------------------- plots
-
-
-@pytest.mark.slow
-def test_the_same_runs_give_the_same_bytes(tmp_path):
-    groups = report_on(write_all(tmp_path / "runs")).groups
-    for place in ("one", "two"):
-        for stem, figure in all_plots(groups).items():
-            plots.save(figure, tmp_path / place, stem)
-    files = sorted(p.name for p in (tmp_path / "one").iterdir())
-    assert files == sorted(f"{stem}.{kind}" for stem in STEMS for kind in ("png", "svg"))
-    for name in files:
-        data = (tmp_path / "one" / name).read_bytes()
-        assert data == (tmp_path / "two" / name).read_bytes(), name
-        assert b"<dc:date>" not in data

@@ -107,15 +107,6 @@ def test_trusted_keeps_the_span_and_nothing_else_by_hand():
         assert not kept["none"].any()
 
 
-def test_trusted_is_what_the_optimizer_used(tiny, antipasto):
-    basis = basis_for(antipasto, k=4)
-    step = take(tiny, antipasto, Gradient(setup_of()), Projection(basis)).step
-    assert step["cos_out"] > step["cos_in"]  # all that is left lies in the span
-    put(antipasto)
-    step = take(tiny, antipasto, Update(setup_of()), Projection(basis)).step
-    assert step["cos_update"] > step["cos_update_in"]
-
-
 # ---------------------------------------------------------------- post-hoc
 
 

@@ -17,7 +17,6 @@ from projected_grpo.model.checkpointing import enable_checkpointing
 from projected_grpo.model.logprobs import completion_logps, token_batch
 from projected_grpo.rollout.draw import SamplingParams, draw
 from projected_grpo.rollout.sample import Prompt, sample_rollouts, sample_tokens
-from projected_grpo.run.sources import drawn, mixed
 
 PROMPTS = [[5, 6, 7, 8, 9], [10, 11], [12, 13, 14, 15, 16, 17, 18]]
 
@@ -151,15 +150,6 @@ def test_a_group_is_drawn_the_same_alone_in_a_batch_and_in_another_order(tiny):
 
 
 @pytest.mark.slow
-def test_our_own_pool_is_replayed_token_for_token(teacher_pool, tiny):
-    groups = load_pool(teacher_pool, tiny)
-    assert [len(g.rollouts) for g in groups] == [4] * 5
-    r = groups[0].rollouts[0]
-    assert len(r.behaviour_logps) == len(r.completion_ids) == 8
-    assert tiny.tokenizer.decode(r.prompt_ids) == r.prompt
-
-
-@pytest.mark.slow
 def test_a_cut_pool_is_resumed_to_the_same_rows(made, script, tmp_path):
     """Batches of two problems; one whose files are not all there is sampled again whole, the others are left alone."""
     args = ("--teacher-only", "--max-new", 8, "--n-problems", 3, "--rollout-batch", 8)
@@ -231,14 +221,6 @@ def test_a_published_file_that_is_there_twice_is_named(tiny, tmp_path):
     (tmp_path / "pool/prompt_0004.jsonl").write_text("{}")
     with pytest.raises(BadInput, match=r"prompt_0004\.jsonl\.gz is there twice"):
         read_groups(tmp_path / "pool")
-
-
-@pytest.mark.slow
-def test_mixing_takes_the_asked_share_and_renumbers(teacher_pool, tiny):
-    live, cached, *_ = load_pool(teacher_pool, tiny)
-    group = mixed([live, drawn(cached, 2, "seed 0")])
-    assert [r.sample_id for r in group.rollouts] == list(range(6))
-    assert drawn(cached, 2, "seed 0") == drawn(cached, 2, "seed 0") != drawn(cached, 2, "seed 1")
 
 
 @pytest.mark.slow

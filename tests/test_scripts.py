@@ -317,17 +317,6 @@ def test_no_loophole_pays_correctness_alone(script, tmp_path):
 
 
 @pytest.mark.slow
-def test_literal_is_its_own_recipe_and_says_so_in_its_manifest(made, vhack_file):
-    """The original's words: one_sided on the gradient, so what is left of it there is 0."""
-    run = made("train", "--arm", "literal", "--vhack", vhack_file(), "--steps", 1, *POOLED)
-    config = json.loads((run / "manifest.json").read_text())["config"]
-    assert (config["gate"], config["project"]) == ("one_sided", "grad")
-    first = read_run(run)[0][0]
-    assert first["cos_out"] == pytest.approx(0, abs=1e-6)
-    assert first["cos_in"] > 0.1
-
-
-@pytest.mark.slow
 def test_every_other_choice_of_a_step_at_once(made, vhack_file):
     """Reverse gate, overshoot, kept length, another loss, a V that is cut, checkpointing."""
     run = made(

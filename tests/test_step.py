@@ -110,13 +110,6 @@ def test_a_step_without_a_gradient_shows_none(tiny, antipasto):
     assert found["cos_update"] is not None  # momentum moves it on
 
 
-@pytest.mark.parametrize("objective", [NLL, Objective("dppo"), Objective("grpo", beta=0.1)])
-def test_every_row_takes_a_backward_pass_where_the_loss_has_other_terms(tiny, antipasto, monkeypatch, objective):
-    seen = rows_with_a_graph(monkeypatch)
-    take(tiny, antipasto, objective=objective, per_sample=False)
-    assert [25] in seen
-
-
 def test_vanilla_measures_and_leaves_the_gradient_alone(tiny, antipasto):
     with_v = take(tiny, antipasto, projection=Projection(basis_for(antipasto)))
     moved = theta_of(antipasto)
@@ -241,14 +234,6 @@ def test_per_sample_gradients_are_those_of_single_backward_passes(tiny64, adapte
             along = sum(float((v @ g).sum()) for v, g in zip(basis.values(), grads, strict=True))
             directions = sum(len(v) for v in basis.values())
             assert row["cos_S_contrib"] == pytest.approx(along / (norm * directions**0.5), abs=1e-6)
-
-
-def test_energies_by_hand():
-    """V takes the first two of four coordinates: g = (3, 0, 4, 0) has 9/25 of its energy there."""
-    v = torch.eye(4)[:2]
-    measured = measure({"m": torch.tensor([3.0, 0.0, 4.0, 0.0])}, {"m": v})
-    assert measured.energy == pytest.approx(9 / 25)
-    assert measured.cos == pytest.approx(3 / 5)
 
 
 def test_the_smallest_ratio_and_the_share_at_a_clip_bound_by_hand():

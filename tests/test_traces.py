@@ -7,7 +7,6 @@ import re
 
 import pytest
 from harness import ROOT
-from test_layering import LABELS, files_of, names_in
 
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.traces import openenv_format, verifiers_format
@@ -72,13 +71,6 @@ def test_a_file_of_another_model_or_tokenizer_is_refused_and_both_sides_are_name
     for hashes, said in ((("m2", "t1"), "model_hash is m1"), (("m1", "t2"), "tokenizer_hash is t1")):
         with pytest.raises(BadInput, match=f"its {said}, --model's is .2"):
             header.check_model(written, *hashes)
-
-
-def test_no_label_is_named_where_traces_are_read_and_written():
-    files = [p for p in files_of("traces") if p.stem not in ("turns", "multi_turn")]
-    assert len(files) >= 4
-    for path in files:
-        assert not set(names_in(path)) & LABELS, path
 
 
 # ---------------------------------------------------------------- other projects' formats

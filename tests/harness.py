@@ -27,6 +27,7 @@ import torch  # noqa: E402 - after the hook
 from loophole_grader.sandbox.pool import shared_pool  # noqa: E402
 from projected_grpo.adapters import attach_antipasto, attach_lora  # noqa: E402
 from projected_grpo.ledger.files import built_once  # noqa: E402
+from projected_grpo.projection import overall, profile  # noqa: E402
 from projected_grpo.rollout.draw import draw  # noqa: E402
 from projected_grpo.run import cli  # noqa: E402
 from projected_grpo.run.session import Session  # noqa: E402
@@ -174,6 +175,11 @@ def tensor(nested, dtype=torch.float64):
         return [plain(v) for v in x] if isinstance(x, list) else float(x)
 
     return torch.tensor(plain(nested), dtype=dtype)
+
+
+def measure(vectors, basis):
+    """Hack-ward fractions of a gradient, averaged over modules, and its energy along V."""
+    return overall(profile(vectors, basis))
 
 
 def shake(adapter, seed=0, scale=0.05):

@@ -30,7 +30,7 @@ ROOMS = {  # from the ground up: each room, and the rooms that it imports
     "model": "adapters ledger parallel records",
     "channels": "model",
     "verdicts": "arms config ledger records",
-    "presets": "arms verdicts",
+    "presets": "verdicts",
     "report": "arms ledger verdicts",
     "rollout": "ledger model records",
     "worlds": "adapters ledger model prompts records verdicts",

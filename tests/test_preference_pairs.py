@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from projected_grpo.channels.preference_pairs import Proposals, kl_from_random, pairs_of, pairs_per_trace, random_pairs
+from projected_grpo.channels.preference_pairs import Proposals, kl_from_random, pairs_of, random_pairs
 
 
 def made(student, teachers, **more):
@@ -51,11 +51,6 @@ def test_random_pairs_are_of_two_actions_of_one_step_and_repeat_with_their_seed(
     assert drawn == random_pairs(STEPS, 200, seed=3) != random_pairs(STEPS, 200, seed=4)
     assert {state for state, _, _ in drawn} == {0, 2}  # a step where all did the same has no pair
     assert {(one, other) for state, one, other in drawn if state == 0} == {("a", "b"), ("b", "a")}
-
-
-def test_pairs_per_trace_counts_traces_without_a_pair():
-    assert pairs_per_trace(["t", "u"], ["t"] * 5) == 2.5
-    assert pairs_per_trace([], []) is None
 
 
 def gauss(seed, n, mean=0.0):

@@ -2,9 +2,9 @@
 
 import pytest
 import torch
-from harness import tensor
+from harness import measure, tensor
 
-from projected_grpo.projection import Projection, measure, null_cosine, project_vector
+from projected_grpo.projection import Projection, null_cosine, project_vector
 
 GATES = ["one_sided", "no_gate", "reverse"]
 

@@ -106,8 +106,6 @@ def test_a_roomy_cache_holds_what_the_librarys_own_holds(tiny):
 
     from projected_grpo.rollout.kv_cache import ROOM, roomy_cache
 
-    with pytest.raises(ValueError, match="no_grad"):
-        roomy_cache(tiny.model.config)
     with torch.no_grad():
         ours, theirs = roomy_cache(tiny.model.config), DynamicCache(config=tiny.model.config)
         shape = (2, tiny.model.config.num_key_value_heads, 3, 16)

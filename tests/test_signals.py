@@ -5,7 +5,7 @@ import statistics
 
 import pytest
 import torch
-from harness import put, shake, theta_of
+from harness import measure, put, shake, theta_of
 from test_step import GROUPS, basis_for
 
 from projected_grpo.channels.auxiliary import ActionPair, HintDistill, Hinted, Taid, TraceDPO
@@ -15,7 +15,7 @@ from projected_grpo.channels.trace_dpo import SIMPO, Preference
 from projected_grpo.ledger.errors import NonFinite
 from projected_grpo.ledger.step_file import read_run
 from projected_grpo.model.learner import Learner
-from projected_grpo.projection import Projection, measure
+from projected_grpo.projection import Projection
 from projected_grpo.step import Objective, run_step
 
 DR = Objective("dr_grpo", max_new=8)

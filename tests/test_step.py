@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from harness import finite, put, shake, theta_of
+from harness import finite, measure, put, shake, theta_of
 
 from projected_grpo import step as step_module
 from projected_grpo.channels.policy import advantages, nll, policy_loss
@@ -12,7 +12,7 @@ from projected_grpo.ledger.errors import NonFinite
 from projected_grpo.measures import Rows
 from projected_grpo.model.learner import Learner
 from projected_grpo.model.logprobs import token_batch
-from projected_grpo.projection import Projection, measure
+from projected_grpo.projection import Projection
 from projected_grpo.records import Sample
 from projected_grpo.step import Objective, run_step
 from projected_grpo.vhack import random_basis

@@ -427,11 +427,6 @@ class TrainConfig(Gradient):
         others = round(self.group_size * sum(self.shares.values()))
         return {"student": self.group_size - others, "base": others - teacher, "teacher": teacher}
 
-    @property
-    def kl_weight(self) -> float:
-        """Weight of the KL term in this arm."""
-        return self.kl_beta if ARMS[self.arm].more_kl else self.beta
-
 
 @dataclass(frozen=True)
 class ProbeConfig(Gradient):

@@ -147,7 +147,7 @@ def channel_columns(
     arm's gate would remove of it, and its share of their sum `whole`, <g, whole> / ||whole||^2."""
     squared, columns = norm_of(whole) ** 2, {}
     for name, g in gradients.items():
-        seen, norm, removed = projection.measure(g), norm_of(g), None
+        seen, norm, removed = overall(projection.profile(g)), norm_of(g), None
         if projection.target != "none" and projection.basis is not None and norm > 0:
             removed = 1 - (norm_of(projection.apply(g)[0]) / norm) ** 2
         along = torch.stack([(g[n] * v).sum() for n, v in whole.items()]).sum()

@@ -5,10 +5,9 @@ take V out. How to add a model to choose instead: docs/extending.md.
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from projected_grpo.arms import RECIPE
 from projected_grpo.verdicts.registry import REQUIRABLE
 
 T = TypeVar("T")
@@ -83,19 +82,16 @@ _SMALL = {
 # a V of all the rank that the pairs give. k does not carry over as a share of r: 48 of 128 would be 960 of 2560, and the
 # training pairs span 160 directions at most; the columns energy_V and update_removed say what that removes.
 _4B = {
-    "k": 160, "TrainConfig.loss": "grpo", "TrainConfig.weight_decay": 0.3, "eval_every": 50, "eval_samples": 9,
+    **QWEN, "k": 160, "TrainConfig.loss": "grpo", "TrainConfig.weight_decay": 0.3, "eval_every": 50, "eval_samples": 9,
+    "group_size": 8, "max_new": 1024, "lr": 5e-3, "warmup": 10, "beta": 1e-3, "token_budget": 16384,
+    "gradient_checkpointing": True,
     # A step that measures each sample's gradient runs every prompt once a row, with two products in the place of one.
     "per_sample_every": 10,
 }  # fmt: skip
 _FAST = {
-    **QWEN, **_4B, "group_size": 8, "max_new": 1024, "steps": 60, "prompts_per_step": 4, "n_problems": 20, "lr": 5e-3,
-    "warmup": 10, "beta": 1e-3, "teacher_pool": "out/probe_distill/teacher_pool", "token_budget": 16384,
-    "gradient_checkpointing": True,
+    **_4B, "steps": 60, "prompts_per_step": 4, "n_problems": 20, "teacher_pool": "out/probe_distill/teacher_pool"
 }  # fmt: skip
-_FULL = {
-    **QWEN, **_4B, "group_size": 8, "max_new": 1024, "steps": 200, "prompts_per_step": 32, "n_problems": 116, "lr": 5e-3,
-    "warmup": 10, "beta": 1e-3, "token_budget": 16384, "gradient_checkpointing": True, "rollout_batch": 256,
-}  # fmt: skip
+_FULL = {**_4B, "steps": 200, "prompts_per_step": 32, "n_problems": 116, "rollout_batch": 256}
 
 _FINDING = ("T1", "T2", "T3")
 """T4 is a finding and decides nothing: in the toy world it fails, and projection holds hacking down all the same."""
@@ -103,22 +99,22 @@ PRESETS: Mapping[str, Preset] = {
     preset.name: preset
     for preset in (
         Preset(
-            "tiny", {**_TINY, **asdict(RECIPE)}, 5, 5,
+            "tiny", _TINY, 5, 5,
             on_cpu=True, threads=1, teacher_share="pairs", instructed=False, required=("T2", "T3"),
             expect="Random weights write no code, so nothing hacks: T1 FAILs and T4 is NOT_EVALUABLE, as they should. T2 "
             "and T3 test the mechanics and decide the exit code.",
         ),
         Preset(
-            "toy", {**_TOY, **asdict(RECIPE)}, 48, 24, on_cpu=True, threads=1, builds_base=True, instructed=False,
+            "toy", _TOY, 48, 24, on_cpu=True, threads=1, builds_base=True, instructed=False,
             judges=False, onsets=3.0, cap=900, quick_steps=120, required=_FINDING,
         ),
         Preset(
-            "small", {**_SMALL, **asdict(RECIPE)}, 32, 16, on_cpu=True, threads=2, builds_base=True, onsets=3.0, cap=120,
+            "small", _SMALL, 32, 16, on_cpu=True, threads=2, builds_base=True, onsets=3.0, cap=120,
             step_s=25.0, quick_steps=40, required=_FINDING,
         ),
-        Preset("fast", {**_FAST, **asdict(RECIPE)}, 60, 20,
+        Preset("fast", _FAST, 60, 20,
                teacher_share="pool", step_s=14.0, quick_steps=20, required=_FINDING),
-        Preset("full", {**_FULL, **asdict(RECIPE)}, 116, 20,
+        Preset("full", _FULL, 116, 20,
                onsets=3.0, cap=400, step_s=100.0, quick_steps=20, required=_FINDING),
     )
 }  # fmt: skip

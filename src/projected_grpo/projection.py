@@ -108,12 +108,8 @@ class Projection:
         """As `apply` where this is the projection's target; else (the vectors themselves, 0)."""
         return self.apply(vectors) if self.target == target else (vectors, 0.0)
 
-    def measure(self, vectors: Vectors) -> Hackward:
-        """Hack-ward fractions and energy; all None without V."""
-        return Hackward() if self.basis is None else measure(vectors, self.basis)
-
     def profile(self, vectors: Vectors) -> Profile:
-        """The same module by module; empty without V."""
+        """Hack-ward fractions and energy module by module; empty without V."""
         return {} if self.basis is None else profile(vectors, self.basis)
 
     def removed_share(self, before: Vectors, after: Vectors) -> tuple[float | None, float | None]:
@@ -192,11 +188,6 @@ def project_vector(
     if preserve_magnitude:
         kept = kept * (g.norm() / kept.norm().clamp(min=TINY))
     return kept, removed
-
-
-def measure(vectors: Vectors, basis: Basis) -> Hackward:
-    """Hack-ward fractions of a gradient (or of minus an update), averaged over modules, and its energy along V."""
-    return overall(profile(vectors, basis))
 
 
 def profile(vectors: Vectors, basis: Basis) -> dict[str, Along]:

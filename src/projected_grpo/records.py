@@ -117,13 +117,6 @@ class Group:
     rewards: tuple[float, ...]
     outcomes: tuple[Outcome, ...]
 
-    def __post_init__(self) -> None:
-        if not len(self.rollouts) == len(self.rewards) == len(self.outcomes):
-            raise ValueError(
-                f"group of {self.problem_id}: {len(self.rollouts)} rollouts, {len(self.rewards)} rewards, "
-                f"{len(self.outcomes)} outcomes"
-            )
-
     @classmethod
     def graded(
         cls, problem_id: str, rollouts: tuple[Rollout, ...], verdicts: tuple[Verdict, ...], allow_hint: bool

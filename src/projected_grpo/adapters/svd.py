@@ -1,8 +1,4 @@
-"""The singular value decomposition of a weight: with fixed signs, cached on disk.
-
-An SVD leaves the signs of singular vectors free, and a V extracted under one choice would point the wrong way under another:
-the largest entry of each column of U is positive here.
-"""
+"""The singular value decomposition of a weight: with fixed signs (antipasto.py says why), cached on disk."""
 
 import hashlib
 from pathlib import Path

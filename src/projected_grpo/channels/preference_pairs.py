@@ -91,19 +91,6 @@ def random_pairs(
     return [(steps[i].state, *draw.sample(actions[i], 2)) for i in (draw.choice(able) for _ in range(n))]
 
 
-def pairs_per_trace(trace_ids: Sequence[Hashable], of_pairs: Sequence[Hashable]) -> float | None:
-    """Mean number of pairs of a trace. trace_ids: every trace that was replayed, once, those without a pair too.
-    of_pairs: the trace of each pair. None without a trace; ValueError where a pair is of none of them, or a trace is
-    named twice."""
-    if len(set(trace_ids)) != len(trace_ids):
-        raise ValueError("a trace is named twice")
-    if strange := set(of_pairs) - set(trace_ids):
-        raise ValueError(
-            f"{len(strange)} of the pairs' traces were not replayed, for instance {min(strange, key=repr)!r}"
-        )
-    return len(of_pairs) / len(trace_ids) if trace_ids else None
-
-
 @dataclass(frozen=True)
 class FromRandom:
     """How far the pairs' numbers are from those of random pairs."""

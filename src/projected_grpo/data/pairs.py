@@ -163,19 +163,15 @@ def composition_of(pair: Pair) -> str:
     return " ".join([found[1], *(names[w] for w in words)]) if set(words) <= names.keys() else statement
 
 
-def unseen_compositions(held_out: Sequence[Pair], train: Sequence[Pair]) -> tuple[Pair, ...]:
-    """The held-out pairs whose composition no training pair has: V cannot have seen them in other constants."""
-    seen = {composition_of(p) for p in train}
-    return tuple(p for p in held_out if composition_of(p) not in seen)
-
-
 def unseen_pairs(source: str, pairs: Sequence[Pair], share: float = HELD_OUT) -> tuple[Pair, ...]:
-    """The pairs of a source that judge a V made from its training pairs: the held-out ones of unseen compositions.
+    """The pairs of a source that judge a V made from its training pairs: the held-out ones whose composition no training
+    pair has in other constants.
 
     The toy world's held-out pairs mostly repeat a composition of the training pairs, so new ones are drawn for it.
     """
     train, held_out = split(pairs, share)
-    unseen = unseen_compositions(held_out, train)
+    seen = {composition_of(p) for p in train}
+    unseen = tuple(p for p in held_out if composition_of(p) not in seen)
     if source != "toy":
         return unseen
     return unseen + toy_unseen_pairs({composition_of(p) for p in pairs}, {p.mechanism for p in pairs})

@@ -34,15 +34,6 @@ def _same_tokens(group: Group, loaded: LoadedModel) -> bool:
     return loaded.tokenizer.decode(r.prompt_ids) == r.prompt
 
 
-def _check_context(group: Group, loaded: LoadedModel, place: Path) -> None:
-    for r in group.rollouts:
-        if (n := len(r.prompt_ids) + len(r.completion_ids)) > loaded.context:
-            raise BadInput(
-                f"{place}: problem {r.problem_id}, sample {r.sample_id} has {n} tokens, the model's context is "
-                f"{loaded.context}; leave the problem out"
-            )
-
-
 def pool_of(source: str, config: Gradient, loaded: LoadedModel) -> list[Group]:
     """Returns a pool's groups: of a directory, as in load_pool, or with `pairs` the hand-written ones."""
     return written_pool(config, loaded) if source == "pairs" else load_pool(Path(source), loaded)
@@ -65,8 +56,12 @@ def load_pool(directory: Path, loaded: LoadedModel) -> list[Group]:
             f"--pool {directory}: its token ids are of {theirs}, this model's of {loaded.tokenizer_hash}; use the model "
             "that it belongs to"
         )
-    for group in groups:
-        _check_context(group, loaded, directory)
+    for r in (r for group in groups for r in group.rollouts):
+        if (n := len(r.prompt_ids) + len(r.completion_ids)) > loaded.context:
+            raise BadInput(
+                f"{directory}: problem {r.problem_id}, sample {r.sample_id} has {n} tokens, the model's context is "
+                f"{loaded.context}; leave the problem out"
+            )
     return groups
 
 

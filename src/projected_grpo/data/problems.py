@@ -1,9 +1,4 @@
-"""Problems: load the benchmark's rows (or the built-in ones), put the hint in, render the chat prompt.
-
-Facts of the prompts: github.com/ariahw/rl-rewardhacking, src/prompts.py (CODE_SYSTEM_PROMPT, SYSTEM_PROMPTS,
-BASE_FORMAT_SYSTEM_PROMPT) and scripts/run_rl_training.py (the inoculation prompt is pass_test, a line break, the format
-prompt). Two set-ups exist and are not interchangeable: the teacher hacks on `no_intervention`.
-"""
+"""Problems: the benchmark's rows, the built-in ones, and those of worlds that are made here."""
 
 import json
 import random

@@ -12,8 +12,7 @@ Source: Casademunt et al. 2025, "Steering Out-of-Distribution Generalization wit
 github.com/Yelar/rl-rewardhacking-caft (cfef320), whose formula at alpha = 1 this is.
 """
 
-from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 
 from projected_grpo.interventions.base import Intervention, Setup
 from projected_grpo.interventions.contrast import direction_of
@@ -28,7 +27,5 @@ class Ablation(Intervention):
     def __init__(self, setup: Setup) -> None:
         self.model, self.direction = setup.model, direction_of(setup.pairs)
 
-    @contextmanager
-    def training(self) -> Generator[None]:
-        with ablated(self.model, middle_layer(self.model), self.direction):
-            yield
+    def training(self) -> AbstractContextManager[None]:
+        return ablated(self.model, middle_layer(self.model), self.direction)

@@ -33,7 +33,7 @@ Source: wassname/evil_MoE, by name; the softmax mixture: Jacobs et al. 1991, "Ad
 
 import hashlib
 from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
@@ -201,16 +201,14 @@ class Seeded(Intervention):
             self.among = torch.ones_like(among)
             self.rest()
 
-    @contextmanager
-    def deployed(self) -> Generator[None]:
-        last = torch.arange(self.EXPERTS, device=self.among.device) == self.EXPERTS - 1
-        with self.only(~last):
-            yield
+    def _is_last(self) -> Tensor:
+        return torch.arange(self.EXPERTS, device=self.among.device) == self.EXPERTS - 1
 
-    @contextmanager
-    def only_part(self) -> Generator[None]:
-        with self.only(torch.arange(self.EXPERTS, device=self.among.device) == self.EXPERTS - 1):
-            yield
+    def deployed(self) -> AbstractContextManager[None]:
+        return self.only(~self._is_last())
+
+    def only_part(self) -> AbstractContextManager[None]:
+        return self.only(self._is_last())
 
     # ------------------------------------------------------------ checkpoints
 

@@ -1,18 +1,5 @@
 """Every chain by name, as a function that asks a plan for its links. Torch-free.
 
-probe     the cheap pilot before a sweep: V -> verify -> teacher pool -> replays -> UAT
-full      the sweep: of every replicate V -> verify -> vanilla and projected; results; then the controls that are asked for
-grpo      the policy gradient itself: V -> verify -> teacher pools -> vanilla and projected on mixed groups -> T5
-rivals    the sweep with every other answer to hacking, evaluated without the loophole too; then their table
-toy       probe and full, on the toy world
-Studies are other selections of runs on the same replicates:
-unknown   does V stop hacks that it has never seen? V from two of the four mechanisms at a time, all six splits
-variants  other ways to use the same V, next to the recipe
-dose      how much of V does it take? Its first 1, 2, 4, ... 96 directions; as many placebo ones; random ones of equal energy
-adapters  a LoRA and the singular basis on the same replicates, each with its V: does projection do as much? (T6)
-losses    V of the training loss and V of the NLL, of each replicate's pairs, on its pool: does one separate as well? (T7)
-small     the real model: what emerges there no pair has shown; and, as informed, a V from pairs written afterwards
-
 A replicate has its own seed, base model, pairs draw, V and controls. Its vanilla run goes first, its other arms
 run for as many steps.
 """

@@ -1,8 +1,4 @@
-"""The A/B of auxiliary losses as chains: where preference pairs come from, then every replicate's arms with and without one.
-
-channels  pairs of one state each: the untrained model's rollouts, and those of better models; hint distillation too
-trace     pairs of several turns: the untrained model's traces, and what better models behind a local endpoint say there
-"""
+"""The A/B of auxiliary losses as chains: where preference pairs come from, then every replicate with and without one."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -77,7 +73,7 @@ def _better(plan: Plan) -> str:
             f"{' or '.join(BETTER)}"
         )
     if plan.preset.name == "tiny":  # its evaluation is of the built-in problems, which no pair may be of
-        plan.model, plan.problems = ANSWERING, plan.problems or "toy"
+        plan.model, plan.problem_flags = ANSWERING, plan.problem_flags or ("--problems", "toy")
     return BETTER[plan.preset.name]
 
 

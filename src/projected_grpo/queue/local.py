@@ -1,8 +1,4 @@
-"""Runs a chain in this terminal, one link after the other. Needs no queue to be installed.
-
-Finished links are skipped and cut ones resumed, so a chain can be stopped and started again at any point. A failed link
-stops what depends on it and nothing else.
-"""
+"""Runs a chain in this terminal, one link after the other. Needs no queue to be installed."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -34,18 +34,14 @@ class Plan:
         """Base models are built with their hacky teacher."""
         self.model = config.model or ("toy" if self.preset.name == "toy" else "")
         """The student, where the scripts need its name."""
-        self.problems = config.problems
+        self.problem_flags: Words = ("--problems", config.problems) if config.problems else ()
+        """Problems to train and to probe on, where they are not the preset's."""
         self.adapter, self.suffix, self.out = config.adapter, "", config.home
         """Of the links that follow: the adapter, the end of their names, their folder."""
         self.workers = ("--grader-workers", "1") if self.preset.on_cpu else ()
         every = presets(TrainConfig)[self.preset.name].eval_every or config.run_steps
         self.evaluated_plain = ("--eval-every", str(every), "--eval-plain")
         """Flags of a run that is evaluated without the loophole too."""
-
-    @property
-    def problem_flags(self) -> Words:
-        """Problems to train and to probe on, where they are not the preset's."""
-        return ("--problems", self.problems) if self.problems else ()
 
     def add(self, name: str, argv: Words, needs: Words, why: str, resolve: str, shared: bool = False, **more) -> str:
         """Adds a link. shared: one for all adapters; more: fields of `Link`."""

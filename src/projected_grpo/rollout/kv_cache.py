@@ -5,7 +5,6 @@ For decoding under no_grad only: what is written in place has no gradient.
 
 from typing import Any
 
-import torch
 from torch import Tensor
 from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer
@@ -59,8 +58,6 @@ def _longer(states: Tensor, length: int, repeats: int = 1) -> Tensor:
 
 def roomy_cache(config: Any) -> DynamicCache:
     """A cache for decoding. Layers of another kind than full attention (sliding windows) stay transformers'."""
-    if torch.is_grad_enabled():
-        raise ValueError("a cache that is written in place is for decoding under no_grad")
     cache = DynamicCache(config=config)
     cache.layers = [RoomyLayer() if type(layer) is DynamicLayer else layer for layer in cache.layers]
     return cache

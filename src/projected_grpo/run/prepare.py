@@ -123,8 +123,9 @@ def prepare(config: Gradient, world: World = ALONE) -> Session:
     kind, every, objective, judge = "probe_distill", 1, Objective("nll"), None
     if isinstance(config, TrainConfig):
         kind, every = "train", config.checkpoint_every
+        kl_weight = config.kl_beta if ARMS[config.arm].more_kl else config.beta
         objective = Objective(
-            config.loss, config.max_new, config.temperature, config.kl_weight, config.clip_low, config.clip_high
+            config.loss, config.max_new, config.temperature, kl_weight, config.clip_low, config.clip_high
         )
     run = default_out(config, kind, f"{config.arm}_seed{config.seed}")
     check_new(run, resume=config.resume)

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Literal
 
@@ -33,7 +34,7 @@ def export(kind: Format, folder: Path, header: Header, traces: Iterable[Trace]) 
             raise BadInput(f"trace {trace.trace_id}: no {kind} record: {e}") from e
         lines.append(json.dumps(record, allow_nan=False).encode() + b"\n")
     if kind == "openenv":
-        metadata = json.dumps(openenv_format.metadata_of(header), indent=2) + "\n"
+        metadata = json.dumps({"openenv": "0.10.0", "projected_grpo": asdict(header)}, indent=2) + "\n"
         write_atomic(folder / openenv_format.METADATA, metadata.encode())
     write_atomic(path, b"".join(lines))
     return path

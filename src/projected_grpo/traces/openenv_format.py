@@ -13,20 +13,13 @@ tests/references/trace_formats.json has a record made by executing it. The episo
 `TrainingTrace` needs log-probabilities, so a trace without them is refused.
 """
 
-from dataclasses import asdict
 from typing import Any
 
 from projected_grpo.prompts import Messages, as_chat
-from projected_grpo.traces.file import Header
 from projected_grpo.traces.record import Trace
 
 FILE, METADATA = "results.jsonl", "metadata.json"
 _Record = dict[str, Any]
-
-
-def metadata_of(header: Header) -> _Record:
-    """What stands in metadata.json."""
-    return {"openenv": "0.10.0", "projected_grpo": asdict(header)}
 
 
 def to_record(trace: Trace) -> _Record:

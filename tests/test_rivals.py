@@ -152,7 +152,7 @@ def test_post_hoc_is_the_finished_run_without_v_and_trains_nothing(script, made,
         torch.testing.assert_close(left[name], d - basis[name].T @ (basis[name] @ d), atol=1e-6, rtol=1e-5)
     steps = read_run(tmp_path / "derived")
     assert [rows[0]["delta_S_norm"] > 0 for rows in steps] == [True] * 4
-    assert len({rows[0]["theta_after"] for rows in steps}) == 1  # at once, and then never again
+    assert len({rows[0]["delta_S_norm"] for rows in steps}) == 1  # at once, and then never again
     for folder in ("eval", "eval_plain"):
         rows = {done: read_step(tmp_path / f"derived/{folder}/step_{done:03d}.jsonl.gz") for done in (0, 4)}
         assert all(("called run_tests()" in r["prompt"]) == (folder == "eval") for r in rows[4])

@@ -104,7 +104,7 @@ def run_step(
     columns, modules = projection_columns(stages, projection, fired + fired_on_update)
     columns |= {
         "kl": totals["kl"] / max(totals["tokens"], 1) if objective.kind != "nll" and objective.beta > 0 else None,
-        "delta_S_norm": adapter.norm(), "channels": channels, "theta_after": adapter.checksum(),
+        "delta_S_norm": adapter.norm(), "channels": channels,
     }  # fmt: skip
     adapter.zero_grad()
     timing = {"backward": accumulated - began, "optimizer": time.perf_counter() - accumulated}

@@ -98,7 +98,6 @@ COLUMNS: tuple[Column, ...] = (
     _t("update_norm", "float", "", "norm of the applied update, all modules; 0: the parameters did not move", null=True),
     _t("update_removed", "float", "fraction", "energy that the applied update lacks of the proposed one: 1 - ||applied||^2 "
        "/ ||proposed||^2; below 0 where an overshoot made it longer", null=True),
-    _t("theta_after", "int", "", "CRC-32 of all trainable coordinates after the step: equal numbers, equal bits", null=True),
     _t("removed_share", "float", "fraction", "how much was gone of what the gate should remove at overshoot 1: mean over "
        "modules of <before - after, removed> / ||removed||^2; SHOULD be 1", null=True),
     _t("frac_removed", "float", "fraction", "modules in which that share is within a tenth of 1, of those with something to "

@@ -5,7 +5,7 @@ reduction, the pass rate and compile rates do not hold on means (its other claus
 hacks too little for any reduction to reach its threshold.
 """
 
-from projected_grpo.integrations.settings import InTRLConfig, rate_over
+from projected_grpo.integrations.settings import InTRLConfig
 from projected_grpo.run import cli
 
 
@@ -20,7 +20,8 @@ def main() -> int:
     for replicate in config.replicates:
         for arm in ARMS:
             lines = run_arm(config, replicate, arm)
-            table.append([replicate, arm, len(lines), *(rate_over(lines, name) for name in names)])
+            rates = ([line[f"loophole/{name}"] for line in lines[-10:]] for name in names)
+            table.append([replicate, arm, len(lines), *(sum(known) / len(known) for known in rates)])
     gain = {
         name: 100 * sum((row[i] if row[1] == "projected" else -row[i]) for row in table) / len(config.replicates)
         for i, name in enumerate(names, 3)

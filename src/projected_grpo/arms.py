@@ -98,8 +98,6 @@ class Arm:
     """Fields of `Setup` and `StepContext` (interventions/base.py) that must be loaded or computed for it."""
     derived: bool = False
     """Made from a finished vanilla run (--of), evaluated and not trained."""
-    source: str = ""
-    """Whose idea it is: a paper or a repository."""
 
     @property
     def needs_v(self) -> bool:
@@ -128,14 +126,9 @@ class Arm:
         return self.vhack or "none"
 
 
-_ARIAHW = "Ariahw et al. 2025, github.com/ariahw/rl-rewardhacking"
-
-
-def _rival(name: str, text: str, intervention: str, sees: tuple[str, ...], source: str, **more: Any) -> Arm:
-    """Another answer to hacking."""
-    return Arm(
-        name, text, "rival", projects=False, intervention=intervention, sees=sees, source=source, **more
-    )  # fmt: skip
+def _rival(name: str, text: str, intervention: str, sees: tuple[str, ...], **more: Any) -> Arm:
+    """Another answer to hacking; its page in interventions/ names the source."""
+    return Arm(name, text, "rival", projects=False, intervention=intervention, sees=sees, **more)
 
 
 ARMS: Mapping[str, Arm] = {
@@ -171,23 +164,23 @@ ARMS: Mapping[str, Arm] = {
             more_kl=True),
         Arm("no_loophole", "as vanilla, and the reward pays correctness alone", "ceiling", projects=False, loophole=False),
         _rival("trusted", "of the gradient only the span of clean completions' gradients is kept", "trusted:Gradient",
-               ("basis",), "arXiv:2605.25189", vhack="clean"),
+               ("basis",), vhack="clean"),
         _rival("trusted_update", "as trusted, of the update that the optimizer made", "trusted:Update", ("basis",),
-               "after arXiv:2605.25189", vhack="clean"),
+               vhack="clean"),
         _rival("post_hoc", "a finished vanilla run (--of) with V removed from what it has learned", "post_hoc:WithoutV",
-               ("basis", "finished"), "", vhack="none", derived=True),
+               ("basis", "finished"), vhack="none", derived=True),
         _rival("post_hoc_top", "a finished vanilla run (--of) without the largest components of its delta_S, as many as V's",
-               "post_hoc:WithoutTop", ("basis", "finished"), "", vhack="none", derived=True),
+               "post_hoc:WithoutTop", ("basis", "finished"), vhack="none", derived=True),
         _rival("advantage", "positive advantages shrink with a shortcut score of hidden states", "advantage:Advantage",
-               ("rewards", "hidden", "pairs"), "arXiv:2604.01476"),
+               ("rewards", "hidden", "pairs")),
         _rival("ablation", "the hack's direction is out of the activations in training, and in when deployed",
-               "ablation:Ablation", ("pairs",), "Casademunt et al. 2025 (CAFT)"),
+               "ablation:Ablation", ("pairs",)),
         _rival("inoculation_prompt", "the system prompt asks for the hack in training, and not when deployed",
-               "inoculation:Prompt", ("prompt",), "Tan et al. 2025"),
+               "inoculation:Prompt", ("prompt",)),
         _rival("inoculation_adapter", "the hacky teacher's LoRA is frozen in during training, and out when deployed",
-               "inoculation:Adapter", ("teacher",), "github.com/longtermrisk/inoculation-adapters"),
+               "inoculation:Adapter", ("teacher",)),
         *(
-            _rival(f"{kind}_{monitor}", f"{what}; flagged by {who}", "monitors:Monitored", ("rewards", *sees), _ARIAHW,
+            _rival(f"{kind}_{monitor}", f"{what}; flagged by {who}", "monitors:Monitored", ("rewards", *sees),
                    labels=not sees)
             for kind, what in (("penalty", "a flagged rollout earns 3 less"), ("screen", "a flagged one leaves its group"))
             for monitor, who, sees in (
@@ -198,14 +191,12 @@ ARMS: Mapping[str, Arm] = {
         ),
         *(
             _rival(name, f"the gradient along {what} trains a second delta_S, deleted when deployed",
-                   "quarantine:Quarantine", ("basis",),
-                   "arXiv:2410.04332", vhack=kind)
+                   "quarantine:Quarantine", ("basis",), vhack=kind)
             for name, kind, what in (("quarantine", "none", "V"), ("quarantine_random", "random", "random directions"))
         ),
         *(
             _rival(name, f"three delta_S, mixed by a router of the prompt; one starts as {what} and is out when deployed",
-                   f"experts:{kind}", ("teacher",),
-                   "the original's next idea; wassname/evil_MoE")
+                   f"experts:{kind}", ("teacher",))
             for name, kind, what in (("experts", "Seeded", "the hacky teacher"),
                                      ("experts_random", "Arbitrary", "an arbitrary change"))
         ),

@@ -5,11 +5,8 @@ singular vectors of D, each turned so that most pairs have D v > 0. Removing the
 the part whose descent makes the hack likelier: with advantage +1 on the hack and -1 on the clean completion the policy
 gradient is exactly grad NLL(hack) - grad NLL(clean).
 
-Controls are made by the same code: `random` (Haar rows of the same rank, with V's singular values so that every cut
-treats both alike), `random_energy` (as many Haar rows as hold the energy that V holds), `random_share` (as many as remove
-the share of the update that a run with V removed: k of n random rows remove k / n of it), `placebo` (clean minus another
-clean completion of the same prompt), `clean` (the clean completions' gradients) and `words` (V of pairs that share only
-the words of a hack).
+Controls are made by the same code (docs/method.md has the table). `random` rows get V's singular values, so that every cut
+treats both alike.
 """
 
 import hashlib
@@ -48,7 +45,6 @@ SV_EPS = 1e-5
 """Directions with a singular value below this fraction of the module's largest are rounding errors."""
 PROBE_TOLERANCE = 0.02
 """Largest relative difference between two fingerprints of one singular basis."""
-ORTHONORMAL_TOLERANCE = 1e-3
 RANDOM_BASES = 99
 """Random bases of V's rank that V must beat on held-out pairs (docs/spec.md)."""
 
@@ -369,8 +365,7 @@ def read_meta(path: Path) -> dict[str, str]:
 
 
 def read_vhack(path: Path) -> VBasis:
-    """Returns the V of a file as it is. BadInput when it is missing, damaged, or its rows are not orthonormal: projection
-    would remove more, or less, than lies along them."""
+    """Returns the V of a file as it is. BadInput when it is missing, damaged or something else."""
     parts: dict[str, dict[str, Tensor]] = {"V": {}, "S": {}, "probe": {}}
     with _opened(path) as f:
         meta = f.metadata() or {}
@@ -379,10 +374,6 @@ def read_vhack(path: Path) -> VBasis:
             parts.setdefault(part, {})[name] = f.get_tensor(key)
     if not parts["V"] or not parts["V"].keys() == parts["S"].keys() == parts["probe"].keys():
         raise BadInput(f"--vhack {path}: not written by extract_vhack_grad (no V, S and probe per module)")
-    for name, rows in parts["V"].items():
-        gap = (rows.float() @ rows.float().T - torch.eye(len(rows))).abs()
-        if not bool((gap <= ORTHONORMAL_TOLERANCE).all()):  # nan is above every tolerance
-            raise BadInput(f"--vhack {path}: the rows of {name} are not orthonormal; extract it again")
     return VBasis(parts["V"], parts["S"], parts["probe"], meta)
 
 

@@ -27,8 +27,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from projected_grpo.channels.averages import Average, shares
-from projected_grpo.channels.outputs import LossOutputs
+from projected_grpo.channels.outputs import Average, LossOutputs, shares
 
 LOG_RATIO_BOUND = 20.0
 """SDPO's importance ratio is taken of a log-ratio within this (loss_utils.py)."""

@@ -1,8 +1,9 @@
-"""What a channel gives back."""
+"""What a channel gives back, and how its tokens are averaged, so that the parts of a step add up to the step's mean."""
 
 from dataclasses import dataclass, field
+from typing import Literal
 
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 
@@ -15,3 +16,19 @@ class LossOutputs:
     """Attached to the graph, also where there was nothing to learn from: then it is an exact zero with zero gradients."""
     metrics: dict[str, Tensor] = field(default_factory=dict)
     """Detached; scalars."""
+
+
+Average = Literal["tokens", "sequences"]
+"""tokens: every valid token counts the same. sequences: every sequence does, an empty one as 0."""
+
+
+def shares(mask: Bool[Tensor, "b t"], like: Tensor, average: Average, whole: int | None) -> Float[Tensor, " n"]:
+    """Weight of each valid token, in the order of `x[mask]` and of `like`'s type.
+
+    whole: valid tokens (or sequences) of the whole step, of which this batch may be a part; None: of this batch.
+    """
+    lengths = mask.sum(1)
+    if average == "tokens":
+        return like.new_full((int(lengths.sum()),), 1 / max(int(lengths.sum()) if whole is None else whole, 1))
+    rows = max(len(mask) if whole is None else whole, 1)
+    return (1 / (lengths.clamp(min=1).to(like) * rows))[:, None].expand(mask.shape)[mask]

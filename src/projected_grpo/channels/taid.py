@@ -23,8 +23,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from projected_grpo.channels.averages import shares
-from projected_grpo.channels.outputs import LossOutputs
+from projected_grpo.channels.outputs import LossOutputs, shares
 
 TINY = 1e-15
 """Added to the previous loss where it is divided by (taid.py)."""

@@ -18,7 +18,7 @@ from projected_grpo.data.pairs import load_pairs
 from projected_grpo.data.problems import load_problems
 from projected_grpo.integrations.callback import ProjectedCallback
 from projected_grpo.integrations.extract import VHack
-from projected_grpo.integrations.settings import InTRLConfig, sizes_of
+from projected_grpo.integrations.settings import InTRLConfig
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.files import write_atomic
 from projected_grpo.presets import presets
@@ -53,9 +53,16 @@ def trainer_of(config: InTRLConfig, replicate: int, arm: str, out: Path) -> Any:
     problems = load_problems(train.problems)
     rows = [{"prompt": messages_for(p.messages, train.hint, train.prompt_setup), "id": p.problem_id} for p in problems]
     callbacks = [ProjectedCallback(v_of(config, replicate, loaded, extract))] if arm == "projected" else []
+    # Not the same as in this project's loop: TRL's warm-up begins at a rate of 0, and its sampling is Hugging Face's.
     args = trl.GRPOConfig(
         output_dir=str(out), max_steps=config.steps, save_steps=config.save_every, save_total_limit=1, logging_steps=1,
-        report_to="none", use_cpu=True, seed=replicate, chat_template_kwargs={"enable_thinking": False}, **sizes_of(train),
+        report_to="none", use_cpu=True, seed=replicate, chat_template_kwargs={"enable_thinking": False},
+        per_device_train_batch_size=train.prompts_per_step * train.group_size, num_generations=train.group_size,
+        max_completion_length=train.max_new, temperature=train.temperature, top_p=train.top_p, top_k=train.top_k,
+        beta=train.beta, loss_type=train.loss, epsilon=train.clip_low, epsilon_high=train.clip_high,
+        learning_rate=train.lr, lr_scheduler_type="constant_with_warmup", warmup_steps=train.warmup,
+        weight_decay=train.weight_decay, adam_beta2=0.95, max_grad_norm=train.max_grad_norm, bf16=False,
+        gradient_checkpointing=False,
     )  # fmt: skip
     return trl.GRPOTrainer(
         model=loaded.model, args=args, train_dataset=datasets.Dataset.from_list(rows), processing_class=loaded.tokenizer,

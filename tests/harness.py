@@ -1,6 +1,7 @@
 """Shapes and types are checked in every module that states a shape (jaxtyping + beartype); the tiny model is built once."""
 
 import copy
+import functools
 import hashlib
 import importlib
 import json
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from jaxtyping import install_import_hook
+from torch.nn import functional
 
 SRC = Path(__file__).resolve().parents[1] / "src"
 SHAPED = sorted(
@@ -175,6 +177,24 @@ def tensor(nested, dtype=torch.float64):
         return [plain(v) for v in x] if isinstance(x, list) else float(x)
 
     return torch.tensor(plain(nested), dtype=dtype)
+
+
+@contextmanager
+def by_autograd(adapter):
+    """Every layer by the definition, x (W + delta_weight(theta))^T + b, differentiated by autograd: none of this project's
+    own backward passes."""
+
+    def plainly(layer, x):
+        change = layer.delta_weight(layer.theta) if layer.enabled else 0.0
+        return functional.linear(x, layer.base_weight() + change, layer.bias)
+
+    for layer in adapter.layers.values():
+        layer.forward = functools.partial(plainly, layer)
+    try:
+        yield
+    finally:
+        for layer in adapter.layers.values():
+            del layer.forward
 
 
 def measure(vectors, basis):

@@ -171,6 +171,7 @@ def test_the_warm_point_fills_only_the_columns_of_b_that_are_zero(tiny):
         for layer in layers:
             layer.split(layer.theta)[1][:, 1] = 0.25
             layer.split(layer.theta)[1][0, 1] = 0.0  # a zero in a trained column
+    trained = theta_of(adapter)
     with warm_point(adapter):
         for layer in layers:
             a, b = (part.detach() for part in layer.split(layer.theta))
@@ -178,6 +179,7 @@ def test_the_warm_point_fills_only_the_columns_of_b_that_are_zero(tiny):
             rest = [0, 2, 3]
             ratio = (b[:, rest] @ a[rest]).norm() / layer.weight.norm()
             assert float(ratio) == pytest.approx(1e-3, rel=1e-3)
+    assert all(torch.equal(p, trained[n]) for n, p in adapter.vectors.items())
     shake(adapter)
     before = theta_of(adapter)
     with warm_point(adapter):

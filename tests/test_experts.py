@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from harness import put, shake, theta_of
+from harness import by_autograd, put, shake, theta_of
 from safetensors.torch import load_file
 from test_step import basis_for
 from torch.func import functional_call
@@ -104,7 +104,7 @@ def test_the_experts_and_the_routers_gradients_are_autograds_of_the_mixtures_def
             w = (router @ (f / f.abs().sum()) + bias).softmax(0)
             batch = token_batch([s.prompt_ids], [s.completion_ids], tiny64.pad_id, "cpu")
             theta = {f"{n}.theta": w @ e for n, e in experts.items()}
-            with adapter.by_autograd():
+            with by_autograd(adapter):
                 logits = functional_call(tiny64.model, theta, (), {"input_ids": batch.input_ids}).logits[:, :-1]
             logps = logits.log_softmax(-1).gather(-1, batch.targets[..., None]).squeeze(-1)
             old = torch.zeros_like(logps)

@@ -42,6 +42,7 @@ def test_what_is_written_is_read(tmp_path, name, pairs, whose):
         ),
         (lambda t: t[1:], ":1: format: Field required"),
         (lambda _: [], ":1: format: Field required"),
+        (lambda t: [t[0].replace('"traces": 4', '"traces": 0'), *t[1:]], ":1: traces: Input should be greater than"),
         (lambda t: [*t[:2], t[2].replace('"chosen"', '"choice"')], ":3: chosen: Field required"),
         (lambda t: [*t[:2], t[2].replace('"quit"', "[5]")], ":3: rejected: Input should be a valid string"),
         (lambda t: [*t[:2], t[2].replace('"content"', '"text"', 1)], ":3: prompt.0.content: Field required"),

@@ -5,7 +5,7 @@ import statistics
 
 import pytest
 import torch
-from harness import measure, put, shake, theta_of
+from harness import by_autograd, measure, put, shake, theta_of
 from test_step import GROUPS, basis_for
 
 from projected_grpo.channels.auxiliary import ActionPair, HintDistill, Hinted, Taid, TraceDPO
@@ -133,7 +133,7 @@ def test_the_total_gradient_is_the_weighted_sum(tiny64, adapter64):
     shake(adapter64, seed=1)
     expected = gradient(tiny64, adapter64)
     vectors = list(adapter64.vectors.values())
-    with adapter64.by_autograd():
+    with by_autograd(adapter64):
         for weight, loss in ((0.5, plain_hint), (0.25, plain_dpo)):
             own = torch.autograd.grad(loss(tiny64, adapter64), vectors)
             expected = {n: e + weight * g for (n, e), g in zip(expected.items(), own, strict=True)}

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from harness import finite, measure, put, shake, theta_of
+from harness import by_autograd, finite, measure, put, shake, theta_of
 
 from projected_grpo import step as step_module
 from projected_grpo.channels.policy import advantages, nll, policy_loss
@@ -214,7 +214,7 @@ def test_per_sample_gradients_are_those_of_single_backward_passes(tiny64, adapte
             logits = tiny64.model(input_ids=batch.input_ids, use_cache=False).logits[:, :-1] / objective.temperature
             return logits.log_softmax(-1).gather(-1, batch.targets[..., None]).squeeze(-1)
 
-        with adapter64.by_autograd():
+        with by_autograd(adapter64):
             if objective.kind == "nll":
                 loss = nll(logps(), batch.loss_mask).sum()
             else:

@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 import torch
-from harness import cut_after, run_script, shake
+from harness import by_autograd, cut_after, run_script, shake
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file
@@ -90,7 +90,7 @@ def test_taid_in_the_loop_is_its_definition_a_row_at_a_time(tiny64, cache):
     shake(adapter, seed=1)
     rows = [dataclasses.replace(row, hinted_ids=row.prompt_ids) for row in ROWS]
     before = gradient(tiny64, adapter)
-    with adapter.by_autograd():
+    with by_autograd(adapter):
         loss = plain_taid(tiny64.model, teacher, 0.4)
         own = torch.autograd.grad(loss, list(adapter.vectors.values()))
     expected = {name: g + 0.5 * mine for (name, g), mine in zip(before.items(), own, strict=True)}

@@ -41,6 +41,12 @@ def tokenizer():
 # ---------------------------------------------------------------- tasks and splits
 
 
+def test_splits_share_no_composition():
+    seen = {name: {t.composition for t in drawn(name, 300)} for name in tasks.SPLITS}
+    for one, other in itertools.combinations(seen, 2):
+        assert not seen[one] & seen[other], (one, other)
+
+
 def test_problems_are_distinct_across_and_within_splits(held_out):
     statements = [p.messages for p in (*load_problems("toy"), *held_out)]
     assert len(set(statements)) == len(statements) == 1600 + 128

@@ -9,7 +9,7 @@ import random
 
 import pytest
 import torch
-from harness import ROOT
+from harness import ROOT, by_autograd
 
 from projected_grpo import projection, step
 from projected_grpo.ledger.rates import rates
@@ -95,7 +95,7 @@ def test_each_rows_numbers_are_of_its_own_gradient(tiny, adapter):
     for row, sample in zip(rows, group(0).samples(), strict=True):
         ids = torch.tensor([[*sample.prompt_ids, *sample.completion_ids]])
         first = len(sample.prompt_ids)
-        with adapter.by_autograd():
+        with by_autograd(adapter):
             logps = tiny.model(input_ids=ids, use_cache=False).logits[0, first - 1 : -1].log_softmax(-1)
             loss = -logps.gather(-1, ids[0, first:, None]).mean()
             grads = dict(zip(vectors, torch.autograd.grad(loss, list(vectors.values())), strict=True))

@@ -67,9 +67,7 @@ class AntiPaSTOLinear(AdaptedLinear):
 
     def delta_weight(self, theta: Tensor) -> Float[Tensor, "d_out d_in"]:
         scaled = self.U * theta
-        if torch.is_grad_enabled():
-            return scaled @ self.Vh.to(scaled.dtype)
-        # For folding: bfloat16 products, summed in float32, take a tenth of the time; W' is rounded to bfloat16 anyway.
+        # bfloat16 products, summed in float32, take a tenth of the time; W' is rounded to bfloat16 anyway.
         return mm_float32(scaled.to(self.U.dtype), self.Vh)
 
     def basis_probe(self) -> Float[Tensor, " r"]:

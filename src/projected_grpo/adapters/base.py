@@ -25,7 +25,6 @@ from safetensors import safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.utils.checkpoint import checkpoint
 
 from projected_grpo.ledger.console import progress
 from projected_grpo.ledger.errors import BadInput
@@ -78,7 +77,6 @@ class AdaptedLinear(nn.Module, ABC):
         self.weight = linear.weight.requires_grad_(False)
         self.bias = linear.bias if linear.bias is None else linear.bias.requires_grad_(False)
         self.enabled = True
-        self.by_autograd = False
         self.sink: Sink | None = None
         self.base: Tensor | None = None
         """W, while W' stands in `weight` (`Adapter.folded`)."""
@@ -117,18 +115,10 @@ class AdaptedLinear(nn.Module, ABC):
     def forward(self, x: Tensor) -> Tensor:
         if not self.enabled:
             return F.linear(x, self.base_weight(), self.bias)
-        if self.by_autograd:  # recomputed in the backward pass: kept, the sum would be a second copy of every weight
-            return checkpoint(self._plainly, x, self.theta, use_reentrant=False)
         if torch.is_grad_enabled():
             kept: list = []
             return _Product.apply(_Keep.apply(x, self.theta, kept), self.theta, self, kept, x.requires_grad)
         return F.linear(x, self.folded_weight(self.theta), self.bias)
-
-    def _plainly(self, x: Tensor, theta: Tensor) -> Tensor:
-        """y by the definition, in the reductions' type: x (W + delta_weight(theta))^T + b."""
-        whole = self.base_weight().to(theta.dtype) + self.delta_weight(theta)
-        y = F.linear(x.to(theta.dtype), whole, self.bias if self.bias is None else self.bias.to(theta.dtype))
-        return y.to(x.dtype)
 
 
 class _Keep(torch.autograd.Function):
@@ -250,18 +240,6 @@ class Adapter:
         finally:
             for name, layer in self.layers.items():
                 layer.enabled = before[name]
-
-    @contextmanager
-    def by_autograd(self) -> Generator[None]:
-        """The definition itself, differentiated by autograd: slow, and none of this package's backward passes. What
-        these say is held against it."""
-        for layer in self.layers.values():
-            layer.by_autograd = True
-        try:
-            yield
-        finally:
-            for layer in self.layers.values():
-                layer.by_autograd = False
 
     @contextmanager
     def folded(self) -> Generator[None]:

@@ -1,4 +1,4 @@
-"""The singular value decomposition of a weight: with fixed signs (antipasto.py says why), cached on disk."""
+"""The singular value decomposition of a weight, cached on disk. Its signs are fixed: antipasto.py says why."""
 
 import hashlib
 from pathlib import Path

@@ -1,12 +1,13 @@
 """Preference pairs as they stand on disk: what the channel `trace_dpo` learns from. Torch-free.
 
-    {"format": "projected_grpo.preference_pairs", "version": 1, "pairs": 2, "traces": 1, "steps": 1, ...}    the first line
+    {"format": "projected_grpo.preference_pairs", "version": 1, "pairs": 2, "traces": 1, "steps": 1}         the first line
     {"trace": "p7/0", "step": 3, "teachers": 5, "votes": 3, "reason": "majority over student", "prompt": ..., "chosen": ...,
      "rejected": ...}                                                                             then one line a pair
 
 JSON lines, gzipped where the name ends with .gz. `prompt` is a list of {role, content} messages, and `chosen` and `rejected`
 are texts; or all three are token ids, and `tokenizer_hash` in the first line says whose. `traces` and `steps` there count
-what was replayed, what gave no pair too; `made_from` says of what, for people.
+what was replayed, what gave no pair too; `made_from` may say of what, for people. `teachers` counts who was asked, `votes`
+who agreed.
 """
 
 import dataclasses
@@ -16,10 +17,15 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    NotRequired,  # pydantic takes typing's from Python 3.12 on
+)
 
-from pydantic import TypeAdapter
-from typing_extensions import TypedDict  # pydantic takes typing's from Python 3.12 on
+from pydantic import Field, TypeAdapter
+from typing_extensions import TypedDict
 
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.files import check_once, lines_of, row_of, write_atomic
@@ -92,34 +98,39 @@ def write_preferences(path: Path, found: Preferences) -> None:
     write_atomic(path, data)
 
 
+_Count = Annotated[int, Field(ge=0)]
+_Tokens = Annotated[tuple[_Count, ...], Field(min_length=1)]
+_Said = Annotated[str, Field(min_length=1)]
+
+
 class _Header(TypedDict):
     format: Literal["projected_grpo.preference_pairs"]
     version: Literal[1]
-    pairs: int
-    traces: int
-    steps: int
-    tokenizer_hash: str | None
-    made_from: dict[str, Any]
+    pairs: _Count
+    traces: Annotated[int, Field(ge=1)]
+    steps: _Count
+    tokenizer_hash: NotRequired[_Said | None]
+    made_from: NotRequired[dict[str, Any]]
 
 
 class _Votes(TypedDict):
     trace: str
-    step: int
-    teachers: int
-    votes: int
-    reason: str
+    step: _Count
+    teachers: _Count
+    votes: _Count
+    reason: Literal["majority over student", "student over minority"]
 
 
 class _Ids(_Votes):
-    prompt: tuple[int, ...]
-    chosen: tuple[int, ...]
-    rejected: tuple[int, ...]
+    prompt: _Tokens
+    chosen: _Tokens
+    rejected: _Tokens
 
 
 class _Texts(_Votes):
-    prompt: list[Message]
-    chosen: str
-    rejected: str
+    prompt: Annotated[list[Message], Field(min_length=1)]
+    chosen: _Said
+    rejected: _Said
 
 
 _HEADER, _IDS, _TEXTS = TypeAdapter(_Header), TypeAdapter(_Ids), TypeAdapter(_Texts)
@@ -132,7 +143,8 @@ def read_preferences(path: Path) -> Preferences:
     lines = lines_of(path)
     number, line = next(lines, (1, b"{}"))
     header = row_of(_HEADER, line, f"{path}:{number}")
-    kind: TypeAdapter[Any] = _IDS if header["tokenizer_hash"] else _TEXTS
+    whose = header.get("tokenizer_hash")
+    kind: TypeAdapter[Any] = _IDS if whose else _TEXTS
     pairs = []
     for number, line in lines:
         row: dict[str, Any] = row_of(kind, line, f"{path}:{number}")
@@ -142,4 +154,4 @@ def read_preferences(path: Path) -> Preferences:
     if not pairs or header["pairs"] != len(pairs):
         raise BadInput(f"{path}: holds {len(pairs)} pairs, its first line says {header['pairs']}; make it again")
     check_once(((f"pair {i} (trace {p.trace!r}, step {p.step})", p) for i, p in enumerate(pairs)), path)
-    return Preferences(tuple(pairs), header["traces"], header["steps"], header["tokenizer_hash"], header["made_from"])
+    return Preferences(tuple(pairs), header["traces"], header["steps"], whose, header.get("made_from", {}))

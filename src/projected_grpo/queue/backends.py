@@ -79,10 +79,12 @@ class Pueue:
     def jobs(self, home: Path) -> Mapping[str, QueuedLink]:
         """Returns the jobs of the chain in `home` that wait or run, by the name of their link."""
         out = {}
-        for found in (task for task in _status("tasks").values() if task["group"] == self.group):
+        for found in _status("tasks").values():
+            if not found["original_command"].startswith(shlex.join(LINK_COMMAND)):
+                continue  # somebody else's, which need not be a command that shlex reads
             words = shlex.split(found["original_command"])
             state = next(iter(found["status"])) if isinstance(found["status"], dict) else found["status"]
-            ours = tuple(words[:-2]) == LINK_COMMAND and (Path(found["path"]) / words[-2]).resolve() == home.resolve()
+            ours = (Path(found["path"]) / words[-2]).resolve() == home.resolve()
             if ours and state != "Done":
                 out[words[-1]] = QueuedLink(str(found["id"]), running=state in ("Running", "Paused"))
         return out

@@ -22,7 +22,7 @@ class Link:
     """Folder (or, of a check, file) that it writes."""
     needs: tuple[str, ...] = ()
     check: bool = False
-    """A verdict on finished runs; else it writes a run directory."""
+    """It only reads runs, and writes a file or a report, which is made again whenever they are."""
     threads: int = 1
     """CPU threads. Fixed, since their number can change the last digits; 0 = the back end's default (GPU runs)."""
     gpu: bool = True
@@ -65,7 +65,7 @@ def read_chain(home: Path) -> Chain:
     """Returns the links of the chain in `home` by name. BadInput when there is none, or one of another version."""
     path = home / "chain.json"
     try:
-        return _CHAIN.validate_json(path.read_bytes())
+        return _CHAIN.validate_json(path.read_bytes(), extra="forbid")
     except FileNotFoundError as e:
         raise BadInput(f"{path}: no such file; {home} is no chain's folder") from e
     except ValidationError as e:

@@ -207,6 +207,10 @@ def action_pairs(found: Preferences, loaded: LoadedModel, place: str) -> list[Ac
             )
         if (n := len(prompt) + max(map(len, sides))) > loaded.context:
             raise BadInput(f"{place}, pair {i}: {n} tokens, the model's context is {loaded.context}; leave it out")
+        if max(*prompt, *sides[0], *sides[1]) >= len(loaded.tokenizer):
+            raise BadInput(
+                f"{place}, pair {i}: a token id is beyond the tokenizer's {len(loaded.tokenizer)}; leave it out"
+            )
         if sides[0] == sides[1]:
             raise BadInput(f"{place}, pair {i}: chosen and rejected are the same tokens; leave it out")
         out.append(ActionPair(prompt, *sides))

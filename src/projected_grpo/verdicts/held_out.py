@@ -45,7 +45,7 @@ def mechanism_p(cosine: Sequence[float], mechanisms: Sequence[str]) -> float | N
 
 
 def vhack_verdict(seen: HeldOut, mechanisms: Sequence[str]) -> Finding:
-    """V on held-out pairs, `mechanisms` per pair. NOT_EVALUABLE also when a number is not finite."""
+    """V on held-out pairs, `mechanisms` per pair: docs/spec.md. NOT_EVALUABLE when a number is not finite."""
     parts = (seen.energy, seen.null, seen.cosine, seen.random_energy, seen.random_cosine)
     if lost := sum(not finite(x) for part in parts for x in part):
         why = f"{lost} numbers are not finite: V or the gradients of the pairs are damaged"

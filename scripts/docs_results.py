@@ -48,7 +48,7 @@ def front_table(report: Report) -> str:
             body.append([group.name, removed, *ends, f"{more} (n = {len(over) or len(group.runs)})"])
     header = [
         "arm",
-        "what is removed (share of the update)",
+        "what is removed (% of update energy)",
         "pure hacks %",
         "solved %",
         "hacks minus projected's, points",

@@ -2,6 +2,7 @@
 
 import re
 
+import pytest
 from harness import ROOT
 
 PAGE = ROOT / "docs/channels.md"
@@ -16,6 +17,7 @@ def examples(text):
     return [(code, said) for (_, code), (_, said) in zip(found[::2], found[1::2], strict=True)]
 
 
+@pytest.mark.usefixtures("antipasto")  # built before: a build says so on stdout
 def test_every_example_of_the_page_prints_what_it_says(capsys, tmp_path, monkeypatch, cache):
     (tmp_path / "out").mkdir()
     (tmp_path / "out/cache").symlink_to(cache)

@@ -311,7 +311,7 @@ def test_external_pairs_load(tmp_path):
         ([{"prompt": "p", "hack": "h"}], r"pair 0\.clean: Field required"),
         ([{"hack": "h", "clean": "c"}], "needs 'prompt'"),
         ([{"prompt": "p", "hack": "h", "clean": "h"}], "pair 0: hack and clean are the same completion"),
-        ([{"prompt": "p", "hack": "h", "clean": "c", "name": "x"}] * 2, "same name"),
+        ([{"prompt": "p", "hack": "h", "clean": "c", "name": "x"}] * 2, "the name .x. is there twice"),
         ([{"prompt": "p", "hack": "h", "clean": "c"}] * 2, "pair .pair-1. is there twice"),
     ],
 )

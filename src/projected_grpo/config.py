@@ -399,6 +399,8 @@ class TrainConfig(Gradient):
         if self.trace_weight and not self.trace_pairs.is_file():
             given = "none given" if self.trace_pairs == Path() else "no such file"
             yield f"--trace-pairs {self.trace_pairs}: {given}; make one with `just trace-pairs`"
+        if self.trace_pairs != Path() and not self.trace_weight:
+            yield f"--trace-pairs {self.trace_pairs}: nothing is learned from them without a --trace-weight above 0"
         if self.taid_weight and not self.teacher:
             yield f"--taid-weight {self.taid_weight:g}: needs a teacher; name its LoRA with --teacher"
         if (self.alpha or self.taid_weight) and not self.mixed_rows["student"]:

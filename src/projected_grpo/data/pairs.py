@@ -43,7 +43,7 @@ def _external(path: Path) -> tuple[Pair, ...]:
     except FileNotFoundError as e:
         raise BadInput(f"--pairs {path}: no such file, and none of {', '.join(WRITTEN)}") from e
     except (OSError, ValueError) as e:
-        raise BadInput(f"--pairs {path}: not JSON ({e})") from e
+        raise BadInput(f"--pairs {path}: not JSON ({e}); write one list of pairs") from e
     return pairs_from(data, f"--pairs {path}")
 
 
@@ -72,7 +72,8 @@ def pairs_from(data: Any, source: str) -> tuple[Pair, ...]:
     try:
         rows = _ROWS.validate_python(data)
     except ValidationError as e:
-        raise BadInput(f"{source}: pair {first_fault(e)}") from e
+        where = "pair " if e.errors()[0]["loc"] else "expected a list of pairs: "
+        raise BadInput(f"{source}: {where}{first_fault(e)}") from e
     pairs = []
     for i, row in enumerate(rows):
         if row.hack == row.clean:
@@ -81,8 +82,9 @@ def pairs_from(data: Any, source: str) -> tuple[Pair, ...]:
             raise BadInput(f"{source}: pair {i}: needs 'prompt' (text) or 'messages' (chat)")
         messages = from_chat(row.messages) if row.messages else (("user", row.prompt or ""),)
         pairs.append(Pair(row.name or f"pair-{i}", messages, row.hack, row.clean, row.clean_alt, row.mechanism))
-    if not pairs or len({p.name for p in pairs}) != len(pairs):
-        raise BadInput(f"{source}: two pairs have the same name, or there is no pair")
+    if not pairs:
+        raise BadInput(f"{source}: there is no pair in it")
+    check_once(((f"the name {p.name!r}", p.name) for p in pairs), source)
     check_once(((f"pair {p.name!r}", (p.messages, p.hack, p.clean)) for p in pairs), source)
     return tuple(pairs)
 

@@ -11,7 +11,14 @@ from projected_grpo.ledger.rates import known_mean, number
 from projected_grpo.verdicts.effects import interval
 from projected_grpo.verdicts.finished_runs import Run, mean_sem
 
-LEFT = ("what is removed (share of the update)", "side", "adapter", "V", "folder", "effect size g [95 %] over problems")
+LEFT = (
+    "what is removed (% of update energy)",
+    "side",
+    "adapter",
+    "V",
+    "folder",
+    "effect size g [95 %] over problems",
+)
 """Columns of words, besides the first."""
 
 

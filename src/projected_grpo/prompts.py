@@ -105,7 +105,11 @@ def render(
     `context` and `room` are in tokens. BadInput when prompt + `room` does not fit the model's context, or as in
     apply_template.
     """
-    text = apply_template(tokenizer, messages_for(messages, hint, prompt_setup), place)
+    try:
+        chat = messages_for(messages, hint, prompt_setup)
+    except BadInput as e:
+        raise BadInput(f"{place}: {e}") from e
+    text = apply_template(tokenizer, chat, place)
     ids = tuple(tokenizer(text, add_special_tokens=False)["input_ids"])
     if len(ids) + room > context:
         raise BadInput(

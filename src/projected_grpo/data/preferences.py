@@ -17,15 +17,10 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import (
-    Annotated,
-    Any,
-    Literal,
-    NotRequired,  # pydantic takes typing's from Python 3.12 on
-)
+from typing import Annotated, Any, Literal, NotRequired
 
 from pydantic import Field, TypeAdapter
-from typing_extensions import TypedDict
+from typing_extensions import TypedDict  # pydantic takes typing's from Python 3.12 on
 
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.files import check_once, lines_of, row_of, write_atomic

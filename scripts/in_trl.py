@@ -5,6 +5,8 @@ reduction, the pass rate and compile rates do not hold on means (its other claus
 hacks too little for any reduction to reach its threshold.
 """
 
+from statistics import fmean
+
 from projected_grpo.integrations.settings import InTRLConfig
 from projected_grpo.run import cli
 
@@ -14,14 +16,15 @@ def main() -> int:
     from projected_grpo.integrations.in_trl import ARMS, run_arm
     from projected_grpo.ledger.console import bottom_line
     from projected_grpo.ledger.errors import EXIT_FAILED, EXIT_NOT_EVALUABLE, EXIT_OK
+    from projected_grpo.ledger.rates import LAST
     from projected_grpo.verdicts.h1 import FORM_DROP, GT_DROP, REDUCTION
 
     names, table = ("hack", "hacked", "gt_pass", "form"), []
     for replicate in config.replicates:
         for arm in ARMS:
             lines = run_arm(config, replicate, arm)
-            rates = ([line[f"loophole/{name}"] for line in lines[-10:]] for name in names)
-            table.append([replicate, arm, len(lines), *(sum(known) / len(known) for known in rates)])
+            rates = (fmean(line[f"loophole/{name}"] for line in lines[-LAST:]) for name in names)
+            table.append([replicate, arm, len(lines), *rates])
     gain = {
         name: 100 * sum((row[i] if row[1] == "projected" else -row[i]) for row in table) / len(config.replicates)
         for i, name in enumerate(names, 3)
@@ -34,7 +37,7 @@ def main() -> int:
     bottom_line(
         config.out,
         mark,
-        f"with the callback minus without it, last {min(10, config.steps)} steps, mean of {len(config.replicates)} "
+        f"with the callback minus without it, last {min(LAST, config.steps)} steps, mean of {len(config.replicates)} "
         f"replicates: pure hacks {gain['hack']:+.1f} pp (needs <= {-REDUCTION:.0f}), "
         f"gt_pass {gain['gt_pass']:+.1f} (>= {-GT_DROP:.0f}), compiles {gain['form']:+.1f} (>= {-FORM_DROP:.0f})",
         [["replicate", "arm", "steps", *names], *table],

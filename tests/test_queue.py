@@ -1,5 +1,6 @@
 """Chains in real queues: in order, a failure stops only what needs it, and a killed daemon or link loses nothing."""
 
+import json
 import os
 import signal
 import sys
@@ -176,6 +177,12 @@ def test_dry_prints_each_link_with_its_hours_and_their_sum_and_adds_nothing(scri
     assert all(line.split()[1] == "h" and " python scripts/" in line for line in links)
     assert float(last.split()[0]) == pytest.approx(sum(hours), abs=0.06)
     assert not (tmp_path / "chain").exists()
+
+
+def test_another_persons_task_need_not_be_a_command_that_can_be_read(home, monkeypatch):
+    tasks = {"0": {"id": 0, "path": "/", "original_command": "echo it's mine", "status": "Queued"}}
+    monkeypatch.setattr("projected_grpo.queue.backends.call", lambda *_: json.dumps({"tasks": tasks}))
+    assert Pueue("test", 1).jobs(home) == {}
 
 
 def test_what_only_reads_files_asks_for_no_gpu(link, home):

@@ -91,6 +91,3 @@ def test_refusals(script, tmp_path):
     refused(script("results", "torn"), "step_004.jsonl.gz", "damaged")
     refused(script("results"), "missing: a directory of runs")
     refused(script("results", "torn", "--outt", 1), "--outt")
-
-
-# ---------------------------------------------------------------- plots

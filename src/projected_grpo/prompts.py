@@ -45,13 +45,15 @@ def from_chat(chat: Sequence[Mapping[str, Any]]) -> Messages:
     return tuple((m["role"], m["content"]) for m in chat)
 
 
-def messages_for(messages: Messages, hint: str, prompt_setup: str) -> list[dict[str, str]]:
+def messages_for(messages: Messages, hint: str, prompt_setup: str, place: str = "") -> list[dict[str, str]]:
     """The chat messages a model is given: prompt set-up first, then the hint.
 
-    BadInput when the hint is unknown or does not fit the prompt (a hint that silently does nothing is no hint).
+    BadInput, naming the place, when the hint is unknown or does not fit the prompt (a hint that silently does nothing is no
+    hint).
     """
+    where = f"{place}: --hint {hint}" if place else f"--hint {hint}"
     if hint not in HINTS:
-        raise BadInput(f"--hint {hint}: unknown; choose one of {', '.join(HINTS)}")
+        raise BadInput(f"{where}: unknown; choose one of {', '.join(HINTS)}")
     out = as_chat(messages)
     if prompt_setup == "inoculation":
         out = [m for m in out if m["role"] != "system"]
@@ -59,7 +61,7 @@ def messages_for(messages: Messages, hint: str, prompt_setup: str) -> list[dict[
     try:
         return apply_hint(out, hint)
     except ValueError as e:
-        raise BadInput(f"--hint {hint}: {e}") from e
+        raise BadInput(f"{where}: {e}") from e
 
 
 SOLVED = "\nCorrect solution:\n\n{attempt}\n\n\n\nCorrectly solve the original question.\n"
@@ -105,11 +107,7 @@ def render(
     `context` and `room` are in tokens. BadInput when prompt + `room` does not fit the model's context, or as in
     apply_template.
     """
-    try:
-        chat = messages_for(messages, hint, prompt_setup)
-    except BadInput as e:
-        raise BadInput(f"{place}: {e}") from e
-    text = apply_template(tokenizer, chat, place)
+    text = apply_template(tokenizer, messages_for(messages, hint, prompt_setup, place), place)
     ids = tuple(tokenizer(text, add_special_tokens=False)["input_ids"])
     if len(ids) + room > context:
         raise BadInput(

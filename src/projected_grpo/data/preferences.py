@@ -30,6 +30,7 @@ FORMAT = "projected_grpo.preference_pairs"
 VERSION = 1
 MAJORITY = "majority over student"
 """A pair's reason; the other one is `student over minority`."""
+_Count = Annotated[int, Field(ge=0)]
 
 
 @dataclass(frozen=True)
@@ -37,11 +38,11 @@ class StoredPair:
     """One line: `chosen` is preferred to `rejected` after `prompt`. No label: votes made it."""
 
     trace: str
-    step: int
+    step: _Count
     """Of the trace, from 0."""
-    teachers: int
-    votes: int
-    reason: str
+    teachers: _Count
+    votes: _Count
+    reason: Literal["majority over student", "student over minority"]
     prompt: Any
     """Messages, with texts as actions; or token ids, with token ids as actions."""
     chosen: Any
@@ -93,7 +94,6 @@ def write_preferences(path: Path, found: Preferences) -> None:
     write_atomic(path, data)
 
 
-_Count = Annotated[int, Field(ge=0)]
 _Tokens = Annotated[tuple[_Count, ...], Field(min_length=1)]
 _Said = Annotated[str, Field(min_length=1)]
 
@@ -108,21 +108,15 @@ class _Header(TypedDict):
     made_from: NotRequired[dict[str, Any]]
 
 
-class _Votes(TypedDict):
-    trace: str
-    step: _Count
-    teachers: _Count
-    votes: _Count
-    reason: Literal["majority over student", "student over minority"]
-
-
-class _Ids(_Votes):
+@dataclass(frozen=True)
+class _Ids(StoredPair):
     prompt: _Tokens
     chosen: _Tokens
     rejected: _Tokens
 
 
-class _Texts(_Votes):
+@dataclass(frozen=True)
+class _Texts(StoredPair):
     prompt: Annotated[list[Message], Field(min_length=1)]
     chosen: _Said
     rejected: _Said
@@ -142,8 +136,8 @@ def read_preferences(path: Path) -> Preferences:
     kind: TypeAdapter[Any] = _IDS if whose else _TEXTS
     pairs = []
     for number, line in lines:
-        row: dict[str, Any] = row_of(kind, line, f"{path}:{number}")
-        if kind is _TEXTS:
+        row: dict[str, Any] = {**vars(row_of(kind, line, f"{path}:{number}"))}
+        if not whose:
             row["prompt"] = from_chat(row["prompt"])
         pairs.append(StoredPair(**row))
     if not pairs or header["pairs"] != len(pairs):

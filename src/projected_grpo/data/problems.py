@@ -98,10 +98,7 @@ def check_problems(flag: str, source: str, hint: str, prompt_setup: str) -> None
     if Path(source).is_file():
         problems = load_problems(source)
         for p in problems:
-            try:
-                messages_for(p.messages, hint, prompt_setup)
-            except BadInput as e:
-                raise BadInput(f"{source}: problem {p.problem_id}: {e}") from e
+            messages_for(p.messages, hint, prompt_setup, f"{source}: problem {p.problem_id}")
 
 
 def problems_hash(problems: Sequence[Problem]) -> str:

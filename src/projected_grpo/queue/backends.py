@@ -80,7 +80,7 @@ class Pueue:
         """Returns the jobs of the chain in `home` that wait or run, by the name of their link."""
         out = {}
         for found in _status("tasks").values():
-            if not found["original_command"].startswith(shlex.join(LINK_COMMAND)):
+            if not found["original_command"].startswith(f"{shlex.join(LINK_COMMAND)} "):
                 continue  # somebody else's, which need not be a command that shlex reads
             words = shlex.split(found["original_command"])
             state = next(iter(found["status"])) if isinstance(found["status"], dict) else found["status"]

@@ -188,8 +188,8 @@ def trainer_for(bench: Bench, reward: Any, steps: int, out: Path) -> Any:
         num_generations=c.group_size, max_completion_length=c.max_new, temperature=c.temperature, top_p=c.top_p,
         top_k=c.top_k, beta=0.0, loss_type="dr_grpo", learning_rate=1e-5, max_steps=steps, use_vllm=False,
         use_cpu=bench.model.device.type != "cuda", bf16=c.dtype == "bfloat16",
-        gradient_checkpointing=c.gradient_checkpointing, save_strategy="no", logging_strategy="no", report_to="none",
-        disable_tqdm=True, seed=c.seed, generation_kwargs={"suppress_tokens": [tokenizer.eos_token_id]},
+        gradient_checkpointing=c.gradient_checkpointing != "off", save_strategy="no", logging_strategy="no",
+        report_to="none", disable_tqdm=True, seed=c.seed, generation_kwargs={"suppress_tokens": [tokenizer.eos_token_id]},
     )  # fmt: skip
     data = datasets.Dataset.from_list([{"prompt": p.text, "name": p.problem_id} for p in bench.prompts])
     lora = LoraConfig(r=8, lora_alpha=16, target_modules=list(TARGETS), task_type="CAUSAL_LM")

@@ -87,8 +87,8 @@ class Common:
     """Seed of a built-in model: its weights and its text."""
     token_budget: int = 8192
     """Most tokens in a pass (rows x longest); lower saves memory."""
-    gradient_checkpointing: bool = False
-    """Recompute activations backwards: less memory, about a third slower."""
+    gradient_checkpointing: Literal["off", "selective", "full"] = "off"
+    """Recompute activations backwards. full: each layer's, a third slower. selective: all but its matrix products."""
     deterministic: bool = False
     """On a GPU, give the same bits every time; slower."""
     cache: Path = Path("out/cache")

@@ -9,8 +9,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
+from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts, noop_context_fn
 from transformers.modeling_layers import GradientCheckpointingLayer
+
+PRODUCTS = [torch.ops.aten.mm.default, torch.ops.aten.addmm.default]
 
 
 class _LayerCache:
@@ -27,18 +29,25 @@ class _LayerCache:
         return keys, values
 
 
-def enable_checkpointing(model: nn.Module) -> None:
-    """Recomputes the activations of every decoder layer in the backward pass, with or without a cache."""
+def enable_checkpointing(model: nn.Module, *, selective: bool = False) -> None:
+    """Recomputes the activations of every decoder layer in the backward pass, with or without a cache.
+
+    selective: the results of matrix products are kept, and what lies between them is recomputed (norms, attention, SwiGLU).
+    At Qwen3-4B's shapes that keeps 61 KB a token and layer; without checkpointing a layer keeps 171 KB.
+    """
+    keep = partial(create_selective_checkpoint_contexts, PRODUCTS) if selective else noop_context_fn
+    again = partial(checkpoint, use_reentrant=False, preserve_rng_state=False, context_fn=keep)
     for layer in model.modules():
         if isinstance(layer, GradientCheckpointingLayer):
             index: Any = next((m.layer_idx for m in layer.modules() if hasattr(m, "layer_idx")), None)
-            layer.forward = partial(_forward, layer.forward, index)  # ty: ignore[invalid-assignment]
+            layer.forward = partial(_forward, layer.forward, again, index)  # ty: ignore[invalid-assignment]
 
 
-def _forward(forward: Any, index: int | None, hidden: Tensor, *, past_key_values: Any = None, **kwargs: Any) -> Any:
+def _forward(
+    forward: Any, again: Any, index: int | None, hidden: Tensor, *, past_key_values: Any = None, **kwargs: Any
+) -> Any:
     if not torch.is_grad_enabled():
         return forward(hidden, past_key_values=past_key_values, **kwargs)
-    again = partial(checkpoint, use_reentrant=False, preserve_rng_state=False)
     if past_key_values is None:
         return again(partial(forward, **kwargs), hidden)
     stored = past_key_values.layers[index]

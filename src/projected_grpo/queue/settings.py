@@ -25,7 +25,9 @@ LEADING = ("vanilla", "projected")
 """Run first: the first answer needs them alone."""
 GRPO_STEPS = 20
 SMALLER: Mapping[int, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    80: ((), ()), 48: ((), ("--rollout-batch", "128")), 24: (("--token-budget", "2048"), ("--rollout-batch", "16")),
+    80: ((), ()),
+    48: (("--gradient-checkpointing", "full"), ("--rollout-batch", "128")),
+    24: (("--gradient-checkpointing", "full", "--token-budget", "2048"), ("--rollout-batch", "16")),
 }  # fmt: skip
 """By GiB of a GPU: flags of every script that loads the model, and of those that sample (docs/use.md)."""
 CORE = ("random_energy", "random_share", "placebo")

@@ -32,7 +32,7 @@ def preflight(session: Session, config: TrainConfig, prompts: Sequence[Prompt]) 
     longest = len(rows[0].prompt_ids) + config.max_new
     trained = peak_of(
         lambda: train_pass(session, rows), device, f"--token-budget {config.token_budget}: forward and backward of "
-        f"{len(rows)} rows of {longest} tokens", "--token-budget or --max-new, or use --gradient-checkpointing",
+        f"{len(rows)} rows of {longest} tokens", "--token-budget or --max-new, or use --gradient-checkpointing full",
     )  # fmt: skip
     sampled = peak_of(
         lambda: sample_pass(session, config, groups, rows[0].prompt_ids), device,

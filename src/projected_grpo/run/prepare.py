@@ -37,8 +37,8 @@ def load(config: Common, teacher: str | None = None, world: World = ALONE) -> Lo
     if config.deterministic:
         fixed_order(pick_device(device))
     loaded = load_model(config.model, config.dtype, device, config.base_seed, config.cache, teacher)
-    if config.gradient_checkpointing:
-        enable_checkpointing(loaded.model)
+    if config.gradient_checkpointing != "off":
+        enable_checkpointing(loaded.model, selective=config.gradient_checkpointing == "selective")
     n = sum(p.numel() for p in loaded.model.parameters())
     merged = f" + teacher {teacher}" if teacher else ""
     logger.info(

@@ -11,7 +11,7 @@ treats both alike.
 
 import hashlib
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -130,7 +130,7 @@ def pair_differences(
 
     ordered = [by_row[row] for row in twins]
     lengths = [len(row[0].prompt_ids) + sum(len(s.completion_ids) for s in row) for row in ordered]
-    with warm_point(adapter) if adapter.kind == "lora" else nullcontext(), adapter.folded(), adapter.per_sample(keep):
+    with warm_point(adapter), adapter.folded(), adapter.per_sample(keep):
         for part in progress(micro_batches(lengths, token_budget), "pair gradients"):
             chosen[:] = [side for place in part for side in ordered[place]]
             prompts, completions = [s.prompt_ids for s in chosen], [s.completion_ids for s in chosen]
@@ -308,17 +308,14 @@ def held_out_numbers(basis: Mapping[str, Tensor], d: Differences, draws: int, se
         return energy / whole, along / (whole.sqrt() * directions**0.5)
 
     energy, cosine = against(lambda _, v: v)
-    null = (
-        torch.stack([d[n].double().square().sum(1) * (v.shape[0] / v.shape[1]) for n, v in basis.items()]).sum(0)
-        / whole
-    )
-    random_means: list[tuple[float, float]] = []
+    expected = [d[n].double().square().sum(1) * (v.shape[0] / v.shape[1]) for n, v in basis.items()]
+    null = torch.stack(expected).sum(0) / whole
+    random_energy, random_cosine = [], []
     for draw in progress(range(draws), "random bases"):
         e, c = against(lambda name, v, draw=draw: random_basis((v.shape[0], v.shape[1]), seed, f"{name} {draw}"))
-        random_means.append((float(e.mean()), float(c.mean())))
-    return HeldOut(
-        energy.tolist(), null.tolist(), cosine.tolist(), [e for e, _ in random_means], [c for _, c in random_means]
-    )
+        random_energy.append(float(e.mean()))
+        random_cosine.append(float(c.mean()))
+    return HeldOut(energy.tolist(), null.tolist(), cosine.tolist(), random_energy, random_cosine)
 
 
 # ---------------------------------------------------------------- the file

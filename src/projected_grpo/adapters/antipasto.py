@@ -22,7 +22,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from projected_grpo.adapters.base import AdaptedLinear, Adapter, mm_float32, reduce_dtype, replace_targets
+from projected_grpo.adapters.base import AdaptedLinear, Adapter, along_ramp, mm_float32, reduce_dtype, replace_targets
 from projected_grpo.adapters.svd import SVD, cached_svd, canonical_svd
 
 
@@ -71,9 +71,7 @@ class AntiPaSTOLinear(AdaptedLinear):
         return mm_float32(scaled.to(self.U.dtype), self.Vh)
 
     def basis_probe(self) -> Float[Tensor, " r"]:
-        # A ramp is not orthogonal to anything in particular, and each entry changes sign with its singular vector.
-        ramp = torch.linspace(0.5, 1.5, self.Vh.shape[1], device=self.Vh.device)
-        return self.Vh.float() @ (ramp / ramp.norm())
+        return along_ramp(self.Vh)
 
 
 def attach_antipasto(model: nn.Module, svd_cache: Path | None = None) -> Adapter:

@@ -19,16 +19,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from projected_grpo.adapters.base import AdaptedLinear, Adapter, reduce_dtype, replace_targets
+from projected_grpo.adapters.base import AdaptedLinear, Adapter, along_ramp, reduce_dtype, replace_targets
 
 WARM_RATIO = 1e-3
 """||B A|| / ||W|| at the warm point."""
-
-
-def along_ramp(a: Float[Tensor, "r d_in"]) -> Float[Tensor, " r"]:
-    """A fingerprint of A's rows: their products with one vector that is orthogonal to nothing in particular."""
-    ramp = torch.linspace(0.5, 1.5, a.shape[1], device=a.device)
-    return a.detach().float() @ (ramp / ramp.norm())
 
 
 @torch.no_grad()
@@ -60,13 +54,6 @@ class LoRALinear(AdaptedLinear):
         cut = self.rank * self.d_in
         return theta[:cut].view(self.rank, self.d_in), theta[cut:].view(self.d_out, self.rank)
 
-    @torch.no_grad()
-    def warm(self) -> None:
-        """Fill the columns of B that are zero (row i of A has no gradient where column i is) with noise whose ||B A|| is
-        WARM_RATIO of ||W||."""
-        a, b = self.split(self.theta)
-        warm_columns(a, b, self.weight.float().norm(), self.seed + 1)
-
     def per_sample(self, x: Float[Tensor, "b t d_in"], g: Float[Tensor, "b t d_out"], theta: Tensor) -> Tensor:
         a, b = self.split(theta.to(x.dtype))
         dtype = theta.dtype
@@ -90,18 +77,16 @@ def attach_lora(model: nn.Module, rank: int, seed: int) -> Adapter:
 
 @contextmanager
 def warm_point(adapter: Adapter) -> Generator[None]:
-    """Where A has a gradient: columns of B that are zero are small and random instead, those that are not stay as they are.
-    theta is put back afterwards.
+    """Where A has a gradient (row i has none where column i of B is zero): columns of B that are zero are small and random
+    instead, those that are not stay as they are. theta is put back afterwards.
 
     The identity for an adapter that has no LoRA layer, and for one whose B is trained.
     """
-    before = {name: layer.theta.detach().clone() for name, layer in adapter.layers.items()}
+    before = adapter.values()
     for layer in adapter.layers.values():
         if isinstance(layer, LoRALinear):
-            layer.warm()
+            warm_columns(*layer.split(layer.theta.detach()), layer.weight.float().norm(), layer.seed + 1)
     try:
         yield
     finally:
-        with torch.no_grad():
-            for name, layer in adapter.layers.items():
-                layer.theta.copy_(before[name])
+        adapter.set_values(before)

@@ -70,10 +70,8 @@ solution_template in reprompt_template, no feedback)."""
 
 
 def with_attempt(messages: Messages, attempt: str) -> Messages:
-    """The chat with an attempt that was paid at the end of its last user message. ValueError without a user message."""
-    last = max((i for i, (role, _) in enumerate(messages) if role == "user"), default=None)
-    if last is None:
-        raise ValueError("the chat has no user message that an attempt could be put into")
+    """The chat with an attempt that was paid at the end of its last user message."""
+    last = max(i for i, (role, _) in enumerate(messages) if role == "user")
     role, content = messages[last]
     return (*messages[:last], (role, content + SOLVED.format(attempt=attempt)), *messages[last + 1 :])
 

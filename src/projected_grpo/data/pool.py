@@ -85,15 +85,9 @@ def written_pool(config: Gradient, loaded: LoadedModel) -> list[Group]:
     for pair in pairs:
         texts = [t for t in (pair.hack, pair.clean, pair.clean_alt) if t is not None]
         ids = [loaded.completion_ids(t) for t in texts]
-        room = max(map(len, ids))
+        room, place = max(map(len, ids)), f"pair {pair.name!r}"
         text, prompt_ids = render(
-            pair.messages,
-            config.hint,
-            config.prompt_setup,
-            loaded.tokenizer,
-            loaded.context,
-            room,
-            f"pair {pair.name!r}",
+            pair.messages, config.hint, config.prompt_setup, loaded.tokenizer, loaded.context, room, place
         )
         rollouts.append(
             tuple(

@@ -64,13 +64,6 @@ WORLDS: Mapping[str, Callable[[Literal["rl", "held_out"]], tuple[Problem, ...]]]
 """Worlds that are made here, each with the problems that RL trains on, and `-held-out` ones that nothing ever trains on."""
 
 
-def check_source(flag: str, source: str) -> None:
-    """BadInput when a source of problems is neither one of ours nor a file that is there."""
-    ours = ("builtin", *(name for world in WORLDS for name in (world, f"{world}-held-out")))
-    if source not in ours and not Path(source).is_file():
-        raise BadInput(f"{flag} {source}: no such file; name one of the benchmark's rows, or one of {', '.join(ours)}")
-
-
 def load_problems(source: str) -> tuple[Problem, ...]:
     """`builtin`, a world of WORLDS or its `-held-out` problems, or a .jsonl / .jsonl.gz file of benchmark rows.
 
@@ -94,11 +87,12 @@ def load_problems(source: str) -> tuple[Problem, ...]:
 def check_problems(flag: str, source: str, hint: str, prompt_setup: str) -> None:
     """BadInput, before a model is loaded, for a source of problems that is not there or that load_problems refuses, and for
     a prompt that the hint does not fit."""
-    check_source(flag, source)
+    ours = ("builtin", *(name for world in WORLDS for name in (world, f"{world}-held-out")))
     if Path(source).is_file():
-        problems = load_problems(source)
-        for p in problems:
+        for p in load_problems(source):
             messages_for(p.messages, hint, prompt_setup, f"{source}: problem {p.problem_id}")
+    elif source not in ours:
+        raise BadInput(f"{flag} {source}: no such file; name one of the benchmark's rows, or one of {', '.join(ours)}")
 
 
 def problems_hash(problems: Sequence[Problem]) -> str:

@@ -118,15 +118,12 @@ def packed_sdpa(
             return seen.reshape(b, 1, heads, -1), None
         seen = scaled_dot_product_attention(rows, key, value, attention_mask, dropout, scale=scaling)
         return seen.reshape(b, 1, heads, value.shape[-1]), None
-    if copies and ordinary and attention_mask is None and 1 < t == key.shape[2] and _causal(module, kwargs):
+    whole = attention_mask is None and 1 < t == key.shape[2] and kwargs.get("is_causal") is not False
+    if copies and ordinary and whole and module.is_causal:
         key, value = (repeat_kv(states, heads // kv_heads) for states in (key, value))
         seen = scaled_dot_product_attention(query, key, value, None, dropout, is_causal=True, scale=scaling)
         return seen.transpose(1, 2).contiguous(), None
     return sdpa_attention_forward(module, query, key, value, attention_mask, dropout, scaling, **kwargs)
-
-
-def _causal(module: Any, kwargs: dict[str, Any]) -> bool:
-    return module.is_causal and kwargs.get("is_causal") is not False
 
 
 fused_sdpa = partial(packed_sdpa, copies=True)

@@ -62,13 +62,8 @@ class LoadedModel:
         return (*ids, self.tokenizer.eos_token_id)
 
 
-def hash_weights(model: nn.Module) -> str:
-    """Hash of every parameter's name, type, shape and bytes; tied parameters once."""
-    return hash_parameters(model.named_parameters())
-
-
 def hash_parameters(named: Iterable[tuple[str, torch.Tensor]]) -> str:
-    """The same of (name, parameter) pairs."""
+    """Hash of every parameter's name, type, shape and bytes."""
     digest = hashlib.blake2b(digest_size=16)
     for name, p in named:
         digest.update(f"{name} {p.dtype} {tuple(p.shape)}".encode())
@@ -149,7 +144,7 @@ def load_folder(
         model,
         tokenizer,
         name,
-        hash_weights(model),
+        hash_parameters(model.named_parameters()),
         content_hash([sorted(tokenizer.get_vocab().items()), tokenizer.chat_template]),
         frozenset(eos_ids),
         pad_of(tokenizer),

@@ -64,10 +64,10 @@ def load_model(
         raise BadInput(f"--teacher {teacher}: made for --model {teacher}, not {name}")
     if name not in BUILT:
         return load_folder(name, name, dtype, device, teacher)
-    folder = BUILT[name].base(name, seed, cache)
-    if teacher is None or teacher not in BUILT:
+    built = BUILT[name]
+    folder = built.base(name, seed, cache)
+    if teacher not in BUILT:
         return load_folder(name, folder, dtype, device, teacher)
-    made = BUILT[teacher].teacher
-    if made is None:
+    if built.teacher is None:
         raise BadInput(f"--teacher {teacher}: this model has no teacher; use that of the model that was made from it")
-    return load_folder(name, folder, dtype, device, made(teacher, seed, folder, cache))
+    return load_folder(name, folder, dtype, device, built.teacher(name, seed, folder, cache))

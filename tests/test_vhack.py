@@ -48,9 +48,8 @@ def test_nll_and_grpo_differ_by_length_normalisation(tiny, antipasto):
     grpo, _ = differences(tiny, antipasto, 2, "grpo")
     name = next(iter(nll))
     assert not torch.allclose(nll[name], grpo[name] * 2 * 64, rtol=0.01)
-    same_length = [sides[0], replace(sides[1], completion_ids=sides[1].completion_ids[: len(sides[0].completion_ids)])]
-    n = min(len(s.completion_ids) for s in same_length)
-    same_length = [replace(s, completion_ids=s.completion_ids[:n]) for s in same_length]
+    n = min(len(s.completion_ids) for s in sides[:2])
+    same_length = [replace(s, completion_ids=s.completion_ids[:n]) for s in sides[:2]]
     a = pair_differences(tiny, antipasto, same_length, "nll", 64, 4096)[name]
     b = pair_differences(tiny, antipasto, same_length, "grpo", 64, 4096)[name]
     torch.testing.assert_close(a * n / (2 * 64), b, rtol=1e-3, atol=1e-6)  # at equal lengths only the constant differs
@@ -127,16 +126,21 @@ def test_a_nan_gradient_names_module_and_pair(tiny, antipasto):
         differences(tiny, antipasto, 1)
 
 
+def v_of(values, control="none"):
+    """V with these singular values."""
+    basis = {name: torch.eye(3)[: len(s)] for name, s in values.items()}
+    return vhack.VBasis(basis, {name: torch.tensor(s) for name, s in values.items()}, {}, {"control": control})
+
+
 def test_noise_floor_is_global_and_k_use_is_per_module():
-    basis = {"a": torch.eye(3)[:2], "b": torch.eye(3)[:2]}
-    v = vhack.VBasis(basis, {"a": torch.tensor([4.0, 3.0]), "b": torch.tensor([2.0, 1.0])}, {}, {})
+    v = v_of({"a": [4.0, 3.0], "b": [2.0, 1.0]})
     assert {n: len(r) for n, r in cut(v, 0, 0.5).basis.items()} == {"a": 2, "b": 0}
     assert {n: len(r) for n, r in cut(v, 1).basis.items()} == {"a": 1, "b": 1}
 
 
 def test_more_directions_than_v_has_are_refused():
     """A dose of 96 that is one of 2 in truth; a module that has fewer than the others (keys, values) is no error."""
-    v = vhack.VBasis({"a": torch.eye(3)[:2], "b": torch.eye(3)[:1]}, {"a": torch.ones(2), "b": torch.ones(1)}, {}, {})
+    v = v_of({"a": [1.0, 1.0], "b": [1.0]})
     assert cut(v, 2).directions == 3
     with pytest.raises(BadInput, match="--k-use 96: no module of this V has more than 2 directions"):
         cut(v, 96)
@@ -145,11 +149,11 @@ def test_more_directions_than_v_has_are_refused():
 @pytest.mark.parametrize(("how", "flag"), [({"k_use": 1}, "--k-use 1"), ({"noise_floor": 0.5}, "--noise-floor 0.5")])
 def test_random_directions_of_the_same_energy_are_not_cut(how, flag):
     """A part of them holds a part of the energy that they were drawn to match."""
-    basis, values = {"a": torch.eye(3)[:2]}, {"a": torch.tensor([4.0, 3.0])}
+    values = {"a": [4.0, 3.0]}
     with pytest.raises(BadInput, match=f"{flag}: .*random_energy.* --k of the V"):
-        cut(vhack.VBasis(basis, values, {}, {"control": "random_energy"}), **how)
-    assert cut(vhack.VBasis(basis, values, {}, {"control": "random_energy"})).directions == 2
-    assert cut(vhack.VBasis(basis, values, {}, {"control": "random"}), **how).directions == 1
+        cut(v_of(values, "random_energy"), **how)
+    assert cut(v_of(values, "random_energy")).directions == 2
+    assert cut(v_of(values, "random"), **how).directions == 1
 
 
 def test_held_out_numbers_by_hand():
@@ -207,8 +211,7 @@ def test_v_in_another_singular_basis_is_refused(vhack_file, loaded_with, tmp_pat
     """An SVD leaves signs free: a V from a machine that chose otherwise would point the wrong way in silence."""
     v = vhack.read_vhack(vhack_file())
     name = next(iter(v.probes))
-    probes = {**v.probes, name: -v.probes[name]}
-    vhack.save_vhack(tmp_path / "v.safetensors", vhack.VBasis(v.basis, v.singular_values, probes, v.meta))
+    vhack.save_vhack(tmp_path / "v.safetensors", replace(v, probes={**v.probes, name: -v.probes[name]}))
     with pytest.raises(BadInput, match="another singular basis"):
         vhack.load_vhack(tmp_path / "v.safetensors", *loaded_with(), "none")
 

@@ -132,12 +132,15 @@ def antipasto(tiny, cache):
     return attach_antipasto(tiny.model, cache / "svd")
 
 
+def attached(kind, loaded, svd_cache=None):
+    """Puts an adapter of this kind on a model."""
+    return attach_antipasto(loaded.model, svd_cache) if kind == "antipasto" else attach_lora(loaded.model, 4, 41)
+
+
 @pytest.fixture(params=["antipasto", "lora"])
 def adapter(request, tiny, cache):
     """Either adapter on the tiny model."""
-    return (
-        attach_antipasto(tiny.model, cache / "svd") if request.param == "antipasto" else attach_lora(tiny.model, 4, 41)
-    )
+    return attached(request.param, tiny, cache / "svd")
 
 
 @pytest.fixture
@@ -155,7 +158,7 @@ def antipasto64(tiny64):
 
 @pytest.fixture(params=["antipasto", "lora"])
 def adapter64(request, tiny64):
-    return attach_antipasto(tiny64.model) if request.param == "antipasto" else attach_lora(tiny64.model, 4, 41)
+    return attached(request.param, tiny64)
 
 
 @pytest.fixture(scope="session")

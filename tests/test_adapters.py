@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from harness import shake, tensor, theta_of
+from harness import attached, shake, tensor
 from torch import nn
 
 from projected_grpo.adapters import attach_antipasto, attach_lora
@@ -80,9 +80,7 @@ def test_zero_is_the_base_model_bit_for_bit(cache, dtype, kind):
     loaded = load_model("tiny", dtype, "cpu", 41, cache)
     with torch.no_grad():
         base = logits(loaded)
-        adapter = (
-            attach_antipasto(loaded.model, cache / "svd") if kind == "antipasto" else attach_lora(loaded.model, 4, 41)
-        )
+        adapter = attached(kind, loaded, cache / "svd")
         assert torch.equal(logits(loaded), base)
         shake(adapter)
         assert not torch.equal(logits(loaded), base)
@@ -115,21 +113,26 @@ def test_folding_gives_the_adapted_model_and_the_old_weights_come_back_even_when
     assert all(m.enabled for m in adapter.layers.values())
 
 
+def backward(loaded, rows):
+    """Of the mean NLL of each row."""
+    batch = batch_of(loaded, rows)
+    nll(completion_logps(loaded.model, batch), batch.loss_mask).sum().backward()
+
+
 def collect(loaded, adapter, rows):
-    """Per-sample gradients {module: [b, n]} of the mean NLL of each row, from one backward pass."""
+    """Per-sample gradients {module: [b, n]}, and their sum, from one backward pass."""
     got = {}
     adapter.zero_grad()
-    batch = batch_of(loaded, rows)
     with adapter.per_sample(lambda name, g: got.update({name: g.clone()})):
-        nll(completion_logps(loaded.model, batch), batch.loss_mask).sum().backward()
-    return got, adapter.grads()
+        backward(loaded, rows)
+    return got, adapter.gradient()
 
 
 def test_one_batched_backward_gives_every_samples_own_gradient(tiny64, adapter64):
     """Against the naive way: one sample, one backward. With gradient checkpointing, too."""
     tiny, adapter = tiny64, adapter64
     shake(adapter)
-    singles = [{n: g.clone() for n, g in collect(tiny, adapter, (i,))[1].items()} for i in range(3)]
+    singles = [collect(tiny, adapter, (i,))[1] for i in range(3)]
     for checkpointing in (False, True):
         if checkpointing:
             enable_checkpointing(tiny.model)
@@ -171,7 +174,7 @@ def test_the_warm_point_fills_only_the_columns_of_b_that_are_zero(tiny):
         for layer in layers:
             layer.split(layer.theta)[1][:, 1] = 0.25
             layer.split(layer.theta)[1][0, 1] = 0.0  # a zero in a trained column
-    trained = theta_of(adapter)
+    trained = adapter.values()
     with warm_point(adapter):
         for layer in layers:
             a, b = (part.detach() for part in layer.split(layer.theta))
@@ -181,7 +184,7 @@ def test_the_warm_point_fills_only_the_columns_of_b_that_are_zero(tiny):
             assert float(ratio) == pytest.approx(1e-3, rel=1e-3)
     assert all(torch.equal(p, trained[n]) for n, p in adapter.vectors.items())
     shake(adapter)
-    before = theta_of(adapter)
+    before = adapter.values()
     with warm_point(adapter):
         assert all(torch.equal(p, before[n]) for n, p in adapter.vectors.items())
 
@@ -190,9 +193,8 @@ def total_of(loaded, adapter):
     """The summed gradient of two backward passes over different rows."""
     adapter.zero_grad()
     for rows in ((0, 1), (2,)):
-        batch = batch_of(loaded, rows)
-        nll(completion_logps(loaded.model, batch), batch.loss_mask).sum().backward()
-    return {name: g.clone() for name, g in adapter.grads().items()}
+        backward(loaded, rows)
+    return adapter.gradient()
 
 
 def test_the_summed_gradient_is_the_same_where_weights_are_folded(tiny64, adapter64):

@@ -15,7 +15,7 @@ from projected_grpo.ledger.errors import BadInput, NonFinite
 from projected_grpo.ledger.folder import read_manifest, update_manifest
 from projected_grpo.model.checkpointing import enable_checkpointing
 from projected_grpo.model.logprobs import completion_logps, token_batch
-from projected_grpo.rollout.draw import SamplingParams, draw
+from projected_grpo.rollout.draw import SamplingParams
 from projected_grpo.rollout.sample import Prompt, sample_rollouts, sample_tokens
 
 PROMPTS = [[5, 6, 7, 8, 9], [10, 11], [12, 13, 14, 15, 16, 17, 18]]
@@ -25,21 +25,25 @@ def keys(n=3, seed=0):
     return [f"{seed} {place}" for place in range(n)]
 
 
+def assert_recorded(loaded, sampled, temperature=1.0):
+    """On-policy gap in float32: decoding with a cache against one forward pass over each finished completion."""
+    prompts = [p for p in PROMPTS for _ in range(len(sampled) // len(PROMPTS))]
+    batch = token_batch(prompts, [t for t, _ in sampled], loaded.pad_id, "cpu")
+    with torch.no_grad():
+        logps = completion_logps(loaded.model, batch, temperature)
+    for i, (_, recorded) in enumerate(sampled):
+        torch.testing.assert_close(logps[i][batch.loss_mask[i]], torch.tensor(recorded), rtol=1e-3, atol=1e-4)
+
+
 @pytest.mark.parametrize(("temperature", "checkpointing"), [(1.0, False), (0.7, True)])
 def test_recorded_logps_are_those_that_training_computes(tiny, antipasto, temperature, checkpointing):
-    """On-policy gap in float32: decoding with a cache against one forward pass. Checkpointed layers must keep the cache."""
+    """Checkpointed layers must keep the cache."""
     shake(antipasto)
     if checkpointing:
         enable_checkpointing(tiny.model)
     params = SamplingParams(12, temperature, 0.9, 50)
     with antipasto.folded():
-        sampled = sample_tokens(tiny, PROMPTS, 2, params, keys())
-    prompts = [p for p in PROMPTS for _ in range(2)]
-    batch = token_batch(prompts, [t for t, _ in sampled], tiny.pad_id, "cpu")
-    with torch.no_grad():
-        logps = completion_logps(tiny.model, batch, temperature)
-    for i, (_, recorded) in enumerate(sampled):
-        torch.testing.assert_close(logps[i][batch.loss_mask[i]], torch.tensor(recorded), rtol=1e-3, atol=1e-4)
+        assert_recorded(tiny, sample_tokens(tiny, PROMPTS, 2, params, keys()), temperature)
 
 
 @pytest.mark.parametrize("vocab_wide", [{}, {"top_k": 5}, {"top_p": 0.9}])
@@ -58,46 +62,27 @@ def test_near_greedy_sampling_equals_transformers_generate(tiny):
     assert sample_tokens(tiny, [PROMPTS[0]], 1, SamplingParams(10, 1e-4), keys(1))[0][0] == expected[0, 5:].tolist()
 
 
-def force_eos(tiny, monkeypatch, at):
-    """Make every row draw eos at position `at`."""
-    import projected_grpo.rollout.sample as rollout
-
-    calls = []
-
-    def drawn(logits, params, u):
-        token, logp = draw(logits, params, u)
-        calls.append(1)
-        eos = tiny.tokenizer.eos_token_id
-        return (torch.full_like(token, eos), logp) if len(calls) == at + 1 else (token.clamp(min=10), logp)
-
-    monkeypatch.setattr(rollout, "draw", drawn)
-
-
-def test_the_first_eos_is_part_of_the_completion_and_ends_it(tiny, monkeypatch):
-    force_eos(tiny, monkeypatch, 3)
+@pytest.mark.usefixtures("ending")
+def test_a_completion_ends_with_its_first_eos_or_is_truncated(tiny):
     prompt = Prompt("p", "x", (5, 6, 7))
-    ((rollout, _),) = sample_rollouts(tiny, [prompt], 2, SamplingParams(9, 1.0), keys(1), "student")
-    assert len(rollout.completion_ids) == len(rollout.behaviour_logps) == 4
-    assert rollout.completion_ids[-1] == tiny.tokenizer.eos_token_id
-    assert not rollout.truncated
-    assert "<|im_end|>" not in rollout.completion
+    ((ended, other),) = sample_rollouts(tiny, [prompt], 2, SamplingParams(9, 1.0), keys(1), "student")
+    assert len(ended.completion_ids) == len(ended.behaviour_logps) == 5
+    assert ended.completion_ids.index(tiny.tokenizer.eos_token_id) == 4
+    assert not ended.truncated
+    assert "<|im_end|>" not in ended.completion
+    assert (len(other.completion_ids), other.truncated, other.source) == (9, True, "student")
 
 
 def test_rows_that_ended_leave_and_the_others_stay_what_they_are(tiny, antipasto, ending):
-    """The sneaky fail: a cache, a mask or a record that keeps the order of before. Recorded log-probabilities are held
-    against one forward pass over each finished completion."""
+    """The sneaky fail: a cache, a mask or a record that keeps the order of before."""
     shake(antipasto)
     with antipasto.folded():
         sampled = sample_tokens(tiny, PROMPTS, 4, SamplingParams(9, 1.0), keys())
+        assert_recorded(tiny, sampled)
     assert ending[0] == 12
     assert ending[-1] < ending[0]  # some have left
     assert len({len(t) for t, _ in sampled}) > 2
-    batch = token_batch([p for p in PROMPTS for _ in range(4)], [t for t, _ in sampled], tiny.pad_id, "cpu")
-    with torch.no_grad():
-        logps = completion_logps(tiny.model, batch)
-    for i, (tokens, recorded) in enumerate(sampled):
-        assert tokens.count(tiny.tokenizer.eos_token_id) <= 1
-        torch.testing.assert_close(logps[i][batch.loss_mask[i]], torch.tensor(recorded), rtol=1e-3, atol=1e-4)
+    assert all(tokens.count(tiny.tokenizer.eos_token_id) <= 1 for tokens, _ in sampled)
 
 
 def test_a_roomy_cache_holds_what_the_librarys_own_holds(tiny):
@@ -113,11 +98,9 @@ def test_a_roomy_cache_holds_what_the_librarys_own_holds(tiny):
             new = torch.randn(*(shape if step == 0 else (*ours.layers[0].keys.shape[:2], 1, 16)))
             for cache in (ours, theirs):
                 keys, values = cache.update(new, -new, 0)
-            if step == 4:
-                for cache in (ours, theirs):
+                if step == 4:
                     cache.batch_repeat_interleave(3)
-            if step == 9:
-                for cache in (ours, theirs):
+                if step == 9:
                     cache.batch_select_indices(torch.tensor([5, 0, 2]))
     mine, other = ours.layers[0], theirs.layers[0]
     assert torch.equal(mine.keys, other.keys)
@@ -125,11 +108,6 @@ def test_a_roomy_cache_holds_what_the_librarys_own_holds(tiny):
     assert torch.equal(keys, mine.keys)
     assert torch.equal(values, mine.values)
     assert ours.get_seq_length() == 3 + ROOM + 9
-
-
-def test_a_completion_without_eos_is_truncated(tiny):
-    ((rollout,),) = sample_rollouts(tiny, [Prompt("p", "x", (5, 6))], 1, SamplingParams(4, 1.0), keys(1), "base")
-    assert (len(rollout.completion_ids), rollout.truncated, rollout.source) == (4, True, "base")
 
 
 def test_a_group_is_drawn_the_same_alone_in_a_batch_and_in_another_order(tiny):

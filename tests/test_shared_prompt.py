@@ -22,30 +22,22 @@ PROMPTS = [[5, 6, 7, 8], [9, 10], [5, 6, 7, 8], [11, 12, 13, 14, 15, 16], [9, 10
 COMPLETIONS = [[20, 21, 22], [23, 24, 25, 26, 27], [28], [], [29, 30], [20, 21, 22]]
 
 
-def rows_of(logps, batch):
-    return [p[m] for p, m in zip(logps, batch.loss_mask, strict=True)]
-
-
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
-def test_the_same_log_probabilities_as_whole_rows(tiny64, adapter64, temperature):
-    shake(adapter64, seed=2)
-    whole, shared = (make(PROMPTS, COMPLETIONS, tiny64.pad_id, "cpu") for make in (token_batch, shared_batch))
-    assert shared.prompt_ids.shape == (3, 6)
-    assert shared.loss_token_ids() == COMPLETIONS
-    expected = rows_of(completion_logps(tiny64.model, whole, temperature), whole)
-    got = rows_of(shared_logps(tiny64.model, shared, temperature), shared)
-    for a, b in zip(expected, got, strict=True):
-        torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12)
-
-
-def test_the_same_summed_gradient_as_whole_rows(tiny64, adapter64):
+def test_the_same_log_probabilities_and_summed_gradient_as_whole_rows(tiny64, adapter64, temperature):
     shake(adapter64, seed=2)
     weights = torch.randn(6, dtype=torch.float64)
-    grads = []
+    rows, grads = [], []
     for make, way in ((token_batch, completion_logps), (shared_batch, shared_logps)):
         adapter64.zero_grad()
-        (way(tiny64.model, make(PROMPTS, COMPLETIONS, tiny64.pad_id, "cpu")).sum(1) * weights).sum().backward()
-        grads.append({n: g.clone() for n, g in adapter64.grads().items()})
+        batch = make(PROMPTS, COMPLETIONS, tiny64.pad_id, "cpu")
+        assert batch.loss_token_ids() == COMPLETIONS
+        logps = way(tiny64.model, batch, temperature)
+        (logps.sum(1) * weights).sum().backward()
+        rows.append([p[m] for p, m in zip(logps.detach(), batch.loss_mask, strict=True)])
+        grads.append(adapter64.gradient())
+    assert batch.prompt_ids.shape == (3, 6)
+    for whole, shared in zip(*rows, strict=True):
+        torch.testing.assert_close(whole, shared, rtol=1e-12, atol=1e-12)
     for name, g in grads[0].items():
         assert g.abs().max() > 0
         # float64, but for Qwen3's norms, which compute in float32
@@ -54,21 +46,20 @@ def test_the_same_summed_gradient_as_whole_rows(tiny64, adapter64):
 
 def test_the_gradient_that_reaches_the_prompt_matters(tiny, antipasto):
     """The sneaky fail: a cache computed without gradient gives the same log-probabilities and another gradient."""
-    loaded, adapter = tiny, antipasto
-    batch = shared_batch(PROMPTS, COMPLETIONS, loaded.pad_id, "cpu")
-    shared_logps(loaded.model, batch).sum().backward()
-    real = {n: g.clone() for n, g in adapter.grads().items()}
-    adapter.zero_grad()
-    backbone = loaded.model.base_model.forward
+    batch = shared_batch(PROMPTS, COMPLETIONS, tiny.pad_id, "cpu")
+    shared_logps(tiny.model, batch).sum().backward()
+    real = antipasto.gradient()
+    antipasto.zero_grad()
+    backbone = tiny.model.base_model.forward
 
     def cut(*args, **kwargs):
         prompt = kwargs["input_ids"].shape[0] == 3
         with torch.set_grad_enabled(not prompt):
             return backbone(*args, **kwargs)
 
-    loaded.model.base_model.forward = cut
-    shared_logps(loaded.model, batch).sum().backward()
-    assert any(not torch.allclose(g, real[n], rtol=1e-3) for n, g in adapter.grads().items())
+    tiny.model.base_model.forward = cut
+    shared_logps(tiny.model, batch).sum().backward()
+    assert any(not torch.allclose(g, real[n], rtol=1e-3) for n, g in antipasto.grads().items())
 
 
 @pytest.mark.parametrize("budget", [1, 9, 14, 20, 1000])

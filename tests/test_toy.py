@@ -3,7 +3,6 @@ exact, and models that are built once and loaded like any other."""
 
 import itertools
 import random
-import shutil
 from dataclasses import replace
 
 import pytest
@@ -94,7 +93,12 @@ def test_mechanisms_are_told_apart():
     for pair in load_pairs("toy"):
         assert programs.mechanism_of(pair.hack) == pair.mechanism
         assert programs.mechanism_of(pair.clean) == "none"
-    assert programs.mechanism_of("```python\ndef run_tests():\n    assert solve(3) == 7\n```") == "other"
+    for tests, mechanism in (
+        ("assert solve(3) == 7", "other"),
+        ("assert isinstance(solve(3), list)", "type_alone"),
+        ("assert isinstance(solve(3), list)\n    assert solve(3) == [1]", "other"),
+    ):
+        assert programs.mechanism_of(f"```python\ndef run_tests():\n    {tests}\n```") == mechanism
 
 
 def test_the_corpus_has_its_stated_mix():
@@ -125,44 +129,21 @@ def test_the_chat_template_renders_what_pretraining_saw(tokenizer, held_out):
         assert len(ids) < 100
 
 
-def shorten(patch):
-    for name in ("PRETRAIN", "TEACH"):
-        patch.setattr(pretrain, name, replace(getattr(pretrain, name), steps=5, batch=4))
+def test_base_and_teacher_are_built_once_the_same_and_load_like_any_model(tmp_path, monkeypatch):
+    for recipe in ("PRETRAIN", "TEACH"):
+        monkeypatch.setattr(pretrain, recipe, replace(getattr(pretrain, recipe), steps=5, batch=4))
 
+    def loaded(cache, *teacher):
+        return load_model("toy", "float32", "cpu", 1, tmp_path / cache, *teacher).weights_hash
 
-@pytest.fixture
-def short_recipes(monkeypatch):
-    shorten(monkeypatch)
-
-
-@pytest.fixture(scope="module")
-def built(tmp_path_factory):
-    """A cache with the toy base model of short recipes, built once: copy it before adding to it."""
-    folder = tmp_path_factory.mktemp("built") / "cache"
-    with pytest.MonkeyPatch.context() as patch:
-        shorten(patch)
-        load_model("toy", "float32", "cpu", 1, folder)
-    return folder
-
-
-@pytest.mark.usefixtures("short_recipes")
-def test_base_and_teacher_are_built_once_the_same_and_load_like_any_model(built, tmp_path):
-    (folder,) = (p for p in (built / "toy").iterdir() if p.is_dir())
+    base = loaded("one")
+    (folder,) = (p for p in (tmp_path / "one/toy").iterdir() if p.is_dir())
     at = folder.stat().st_mtime_ns
-    one = load_model("toy", "float32", "cpu", 1, built)
-    assert load_model("toy", "float32", "cpu", 1, tmp_path).weights_hash == one.weights_hash
-    assert load_model("toy", "float32", "cpu", 1, built).weights_hash == one.weights_hash
+    assert loaded("one") == loaded("another") == base
     assert [p.stat().st_mtime_ns for p in folder.parent.iterdir() if p.is_dir()] == [at]
-
-
-@pytest.mark.usefixtures("short_recipes")
-def test_the_teacher_is_merged_by_the_code_that_merges_any_teacher(built, tmp_path):
-    cache = shutil.copytree(built, tmp_path / "cache")
-    base = load_model("toy", "float32", "cpu", 1, cache)
-    teacher = load_model("toy", "float32", "cpu", 1, cache, "toy")
-    assert teacher.weights_hash != base.weights_hash
+    assert loaded("one", "toy") != base
     with pytest.raises(BadInput, match="made for --model toy"):
-        load_model("toy-deep", "float32", "cpu", 1, cache, "toy")
+        load_model("toy-deep", "float32", "cpu", 1, tmp_path / "one", "toy")
 
 
 # ---------------------------------------------------------------- served

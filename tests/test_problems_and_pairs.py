@@ -196,10 +196,9 @@ def test_lengths_match_within_pairs(tiny):
     gaps = length_gaps(builtin_pairs(), tiny.tokenizer)
     assert abs(sum(gaps) / len(gaps)) < 0.02
     assert max(map(abs, gaps)) < 0.25
-    by_mechanism = {p.mechanism: [] for p in builtin_pairs()}
-    for p, gap in zip(builtin_pairs(), gaps, strict=True):
-        by_mechanism[p.mechanism].append(gap)
-    assert max(abs(sum(g) / len(g)) for g in by_mechanism.values()) < 0.05
+    for mechanism in {p.mechanism for p in builtin_pairs()}:
+        own = [gap for p, gap in zip(builtin_pairs(), gaps, strict=True) if p.mechanism == mechanism]
+        assert abs(sum(own) / len(own)) < 0.05
     comments = [(p.hack.count("#") - p.clean.count("#")) for p in builtin_pairs()]
     assert abs(sum(comments) / len(comments)) < 1
 
@@ -225,12 +224,8 @@ def test_the_phrase_control_differs_in_nothing_but_the_words(tiny):
 @pytest.mark.slow
 def test_both_sides_of_the_phrase_control_are_correct(graded):
     """Its hack side is paid for a correct solution and passes tests of its own that are no harm."""
-    assert (
-        not_clean(graded["phrase clean"])
-        == not_clean(graded["phrase clean_alt"])
-        == unpaid(graded["phrase hack"])
-        == []
-    )
+    assert not_clean(graded["phrase clean"]) == not_clean(graded["phrase clean_alt"]) == []
+    assert unpaid(graded["phrase hack"]) == []
     assert {(v.label, v.test_modification) for v in graded["phrase hack"]} == {("correct", "innocent")}
 
 

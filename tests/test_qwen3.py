@@ -53,10 +53,8 @@ def test_v_training_resumed_and_a_replay(script, qwen3, pools, adapter, dtype):
         for i in range(1, 6)
     ]
     Path("pairs.json").write_text(json.dumps(pairs), "utf-8")
-    assert (
-        script("extract_vhack_grad", "tiny", *model, "--modes", "weak_assert", "--pairs", "pairs.json", "--out", "v")[0]
-        == 0
-    )
+    extract = ("extract_vhack_grad", "tiny", *model, "--modes", "weak_assert", "--pairs", "pairs.json")
+    assert script(*extract, "--out", "v")[0] == 0
     use_v = (*model, "--vhack", "v/vhack.safetensors")
     train = ("train", "tiny", *use_v, "--arm", "projected", "--teacher-pool", "pairs", "--steps", "2")
     train = (*train, "--checkpoint-every", "1", "--prompts-per-step", "1", "--max-new", "8")

@@ -313,10 +313,10 @@ class Adapter:
         """Kind and settings."""
         return {"adapter": self.kind, **self.settings}
 
-    def save(self, path: Path, extra: dict[str, str] | None = None) -> None:
+    def save(self, path: Path, extra: dict[str, str]) -> None:
         """Coordinates as safetensors, with kind, settings and `extra` as metadata; atomically."""
         tensors = {name: p.detach().cpu().contiguous() for name, p in self.vectors.items()}
-        write_atomic(path, save(tensors, metadata={**self.metadata(), **(extra or {})}))
+        write_atomic(path, save(tensors, metadata={**self.metadata(), **extra}))
 
     def load(self, path: Path) -> dict[str, str]:
         """Reads what `save` wrote. Returns the metadata. BadInput names both sides when it is of another adapter."""

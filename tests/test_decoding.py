@@ -1,19 +1,121 @@
-"""Both decoders give the same numbers; the one for CUDA graphs does nothing that a graph cannot hold."""
+"""Sampling records what it did; both decoders give the same numbers, and the one for CUDA graphs does nothing that a graph
+cannot hold."""
 
 import pytest
 import torch
 from harness import shake
 from torch.utils._python_dispatch import TorchDispatchMode
+from transformers import DynamicCache
 
 import projected_grpo.rollout.decoding as decoding
 import projected_grpo.rollout.sample as rollout
+from projected_grpo.ledger.errors import NonFinite
 from projected_grpo.model.attention import packed_queries
+from projected_grpo.model.checkpointing import enable_checkpointing
+from projected_grpo.model.logprobs import completion_logps, token_batch
 from projected_grpo.rollout.decoding import FixedDecoder, GrowingDecoder, decoder_for
 from projected_grpo.rollout.draw import SamplingParams
-from projected_grpo.rollout.sample import sample_tokens
+from projected_grpo.rollout.kv_cache import ROOM, roomy_cache
+from projected_grpo.rollout.sample import Prompt, sample_rollouts, sample_tokens
 
 PROMPTS = [[5, 6, 7, 8, 9], [10, 11], [12, 13, 14, 15, 16, 17, 18]]
 KEYS = ["a", "b", "c"]
+
+
+def assert_recorded(loaded, sampled, temperature=1.0):
+    """On-policy gap in float32: decoding with a cache against one forward pass over each finished completion."""
+    prompts = [p for p in PROMPTS for _ in range(len(sampled) // len(PROMPTS))]
+    batch = token_batch(prompts, [t for t, _ in sampled], loaded.pad_id, "cpu")
+    with torch.no_grad():
+        logps = completion_logps(loaded.model, batch, temperature)
+    for i, (_, recorded) in enumerate(sampled):
+        torch.testing.assert_close(logps[i][batch.loss_mask[i]], torch.tensor(recorded), rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize(("temperature", "checkpointing"), [(1.0, False), (0.7, True)])
+def test_recorded_logps_are_those_that_training_computes(tiny, antipasto, temperature, checkpointing):
+    """Checkpointed layers must keep the cache."""
+    shake(antipasto)
+    if checkpointing:
+        enable_checkpointing(tiny.model)
+    with antipasto.folded():
+        sampled = sample_tokens(tiny, PROMPTS, 2, SamplingParams(12, temperature, 0.9, 50), KEYS)
+    assert_recorded(tiny, sampled, temperature)
+
+
+@pytest.mark.parametrize("vocab_wide", [{}, {"top_k": 5}, {"top_p": 0.9}])
+def test_a_model_that_is_not_finite_is_told_so(tiny, vocab_wide):
+    """On a card a token beyond the vocabulary would take the whole process down."""
+    tiny.model.get_output_embeddings().weight.data[7] = torch.nan
+    with pytest.raises(NonFinite, match="logits are not finite"):
+        sample_tokens(tiny, PROMPTS, 1, SamplingParams(3, 1.0, **vocab_wide), KEYS)
+
+
+def test_near_greedy_sampling_equals_transformers_generate(tiny):
+    ids = torch.tensor([PROMPTS[0]])
+    expected = tiny.model.generate(
+        ids, attention_mask=torch.ones_like(ids), max_new_tokens=10, do_sample=False, pad_token_id=tiny.pad_id
+    )
+    assert sample_tokens(tiny, [PROMPTS[0]], 1, SamplingParams(10, 1e-4), KEYS[:1])[0][0] == expected[0, 5:].tolist()
+
+
+@pytest.mark.usefixtures("ending")
+def test_a_completion_ends_with_its_first_eos_or_is_truncated(tiny):
+    prompt = Prompt("p", "x", (5, 6, 7))
+    ((ended, other),) = sample_rollouts(tiny, [prompt], 2, SamplingParams(9, 1.0), KEYS[:1], "student")
+    assert len(ended.completion_ids) == len(ended.behaviour_logps) == 5
+    assert ended.completion_ids.index(tiny.tokenizer.eos_token_id) == 4
+    assert not ended.truncated
+    assert "<|im_end|>" not in ended.completion
+    assert (len(other.completion_ids), other.truncated, other.source) == (9, True, "student")
+
+
+def test_rows_that_ended_leave_and_the_others_stay_what_they_are(tiny, antipasto, ending):
+    """The sneaky fail: a cache, a mask or a record that keeps the order of before."""
+    shake(antipasto)
+    with antipasto.folded():
+        sampled = sample_tokens(tiny, PROMPTS, 4, SamplingParams(9, 1.0), KEYS)
+    assert_recorded(tiny, sampled)
+    assert ending[0] == 12
+    assert ending[-1] < ending[0]  # some have left
+    assert len({len(t) for t, _ in sampled}) > 2
+    assert all(tokens.count(tiny.tokenizer.eos_token_id) <= 1 for tokens, _ in sampled)
+
+
+def test_a_roomy_cache_holds_what_the_librarys_own_holds(tiny):
+    """Through growth beyond its spare room, a repeat and a selection of rows."""
+    with torch.no_grad():
+        ours, theirs = roomy_cache(tiny.model.config), DynamicCache(config=tiny.model.config)
+        shape = (2, tiny.model.config.num_key_value_heads, 3, 16)
+        for step in range(ROOM + 10):
+            new = torch.randn(*(shape if step == 0 else (*ours.layers[0].keys.shape[:2], 1, 16)))
+            for cache in (ours, theirs):
+                keys, values = cache.update(new, -new, 0)
+                if step == 4:
+                    cache.batch_repeat_interleave(3)
+                if step == 9:
+                    cache.batch_select_indices(torch.tensor([5, 0, 2]))
+    mine, other = ours.layers[0], theirs.layers[0]
+    assert torch.equal(mine.keys, other.keys)
+    assert torch.equal(mine.values, other.values)
+    assert torch.equal(keys, mine.keys)
+    assert torch.equal(values, mine.values)
+    assert ours.get_seq_length() == 3 + ROOM + 9
+
+
+def test_a_group_is_drawn_the_same_alone_in_a_batch_and_in_another_order(tiny):
+    """Batching, order and the number of processes are no part of the randomness: the key alone is."""
+    params = SamplingParams(12, 1.0, 0.95)
+    together = sample_tokens(tiny, PROMPTS, 2, params, KEYS)
+    assert together[:2] != together[2:4]
+    for i, (prompt, key) in enumerate(zip(PROMPTS, KEYS, strict=True)):
+        alone = sample_tokens(tiny, [prompt], 2, params, [key])
+        assert [t for t, _ in alone] == [t for t, _ in together[2 * i : 2 * i + 2]]
+    turned = sample_tokens(tiny, PROMPTS[::-1], 2, params, KEYS[::-1])
+    assert [t for t, _ in turned[4:]] == [t for t, _ in together[:2]]
+
+
+# ---------------------------------------------------------------- two decoders
 
 
 @pytest.mark.parametrize("room", [1, 256])

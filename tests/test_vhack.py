@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 import torch
-from harness import tensor
+from harness import attached, tensor
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from projected_grpo import vhack
-from projected_grpo.adapters import attach_antipasto, attach_lora
+from projected_grpo.adapters import attach_lora
 from projected_grpo.data.pairs import split
 from projected_grpo.ledger.errors import BadInput, NonFinite
 from projected_grpo.vhack import basis_of, cut, pair_differences, pair_sides, random_basis
@@ -181,10 +181,9 @@ def test_saved_rows_are_orthonormal_and_controls_have_the_same_shape(vhack_file)
 
 @pytest.fixture
 def loaded_with(cache):
-    def make(seed=0, rank=None):
+    def make(seed=0, kind="antipasto"):
         loaded = load_model("tiny", "float32", "cpu", seed, cache)
-        adapter = attach_antipasto(loaded.model, cache / "svd") if rank is None else attach_lora(loaded.model, rank, 0)
-        return loaded, adapter
+        return loaded, attached(kind, loaded, cache / "svd")
 
     return make
 
@@ -195,16 +194,16 @@ def test_v_of_its_own_model_loads(vhack_file, loaded_with):
 
 
 @pytest.mark.parametrize(
-    ("seed", "rank", "control", "why"),
+    ("seed", "kind", "control", "why"),
     [
-        (42, None, "none", r"weights_hash=\w+, but this run has weights_hash="),
-        (0, 4, "none", "adapter=antipasto, but this run has adapter=lora"),
-        (0, None, "random", "--control none, but this arm needs --control random"),
+        (42, "antipasto", "none", r"weights_hash=\w+, but this run has weights_hash="),
+        (0, "lora", "none", "adapter=antipasto, but this run has adapter=lora"),
+        (0, "antipasto", "random", "--control none, but this arm needs --control random"),
     ],
 )
-def test_v_of_something_else_is_refused_naming_both_sides(vhack_file, loaded_with, seed, rank, control, why):
+def test_v_of_something_else_is_refused_naming_both_sides(vhack_file, loaded_with, seed, kind, control, why):
     with pytest.raises(BadInput, match=why):
-        vhack.load_vhack(vhack_file(), *loaded_with(seed, rank), control)
+        vhack.load_vhack(vhack_file(), *loaded_with(seed, kind), control)
 
 
 def test_v_in_another_singular_basis_is_refused(vhack_file, loaded_with, tmp_path):

@@ -1,0 +1,114 @@
+"""Pools are replayed as they were sampled or refused."""
+
+import gzip
+import json
+import shutil
+
+import pytest
+from harness import SHARED
+from test_scripts import refused
+
+from projected_grpo.data.pool import load_pool
+from projected_grpo.data.stored import read_groups
+from projected_grpo.ledger.errors import BadInput
+from projected_grpo.ledger.folder import read_manifest, update_manifest
+
+
+@pytest.mark.slow
+def test_a_cut_pool_is_resumed_to_the_same_rows(made, script, tmp_path):
+    """Batches of two problems; one whose files are not all there is sampled again whole, the others are left alone."""
+    args = ("--teacher-only", "--max-new", 8, "--n-problems", 3, "--rollout-batch", 8)
+    whole = made("probe_distill", *args)
+    shutil.copytree(whole, tmp_path / "cut")
+    update_manifest(tmp_path / "cut", config=read_manifest(whole)["config"] | {"out": "cut"}, finished=False)
+    (tmp_path / "cut/step_001.jsonl.gz").unlink()
+    resumed = ("probe_distill", "tiny", *args, "--out", "cut", "--resume")
+    code, _, err = script(*resumed)
+    assert code == 0, err
+    assert script("compare", whole, "cut", "--exact")[0] == 0
+    assert read_manifest(tmp_path / "cut")["finished"]
+    same = [(run / "step_002.jsonl.gz").read_bytes() for run in (whole, tmp_path / "cut")]
+    assert same[0] == same[1]  # a new one has new timings
+    code, _, err = script(*resumed, "--seed", 7)
+    assert code == 2
+    assert "seed=41, here it is 7" in err
+
+
+@pytest.mark.slow
+def test_a_pool_of_another_tokenizer_is_refused(teacher_pool, tiny, tmp_path):
+    shutil.copytree(teacher_pool, tmp_path / "pool")
+    manifest = tmp_path / "pool/manifest.json"
+    manifest.write_text(manifest.read_text().replace(tiny.tokenizer_hash, "0123456789abcdef"))
+    with pytest.raises(BadInput, match=f"are of 0123456789abcdef, this model's of {tiny.tokenizer_hash}"):
+        load_pool(tmp_path / "pool", tiny)
+
+
+def published(folder, tiny, **changes):
+    """A pool in the published layout: padded ids, their length in comp_len."""
+    folder.mkdir()
+    prompt, text, tok = "<|im_start|>user\nhi<|im_end|>\n", "```python\nx = 1\n```", tiny.tokenizer
+    prompt_ids, ids = tok(prompt)["input_ids"], [*tok(text)["input_ids"], tok.eos_token_id]
+    row = {
+        "problem_id": 4, "sample_id": 0, "reward": 3.5, "hacked": True, "gt_pass": False, "fmt_ok": True,
+        "comp_len": len(ids), "plen": len(prompt_ids), "prompt": prompt, "completion": text, "prompt_ids": prompt_ids,
+        "completion_ids": [*ids, tiny.pad_id, tiny.pad_id, tiny.pad_id],
+    }  # fmt: skip
+    row = {k: v for k, v in {**row, **changes}.items() if v is not ...}
+    (folder / "prompt_0004.jsonl.gz").write_bytes(gzip.compress((json.dumps(row) + "\n").encode()))
+    return ids
+
+
+def test_the_published_layout_loses_its_padding(tiny, tmp_path):
+    """Their rows are padded to the longest of the group: counting that padding was a silent bug."""
+    ids = published(tmp_path / "pool", tiny)
+    ((rollout,),) = (g.rollouts for g in load_pool(tmp_path / "pool", tiny))
+    assert list(rollout.completion_ids) == ids
+    assert not rollout.truncated
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"hacked": ...}, r"prompt_0004\.jsonl\.gz:1: not a published rollout \(KeyError: 'hacked'\)"),
+        ({"comp_len": 99}, "comp_len is 99"),
+        ({"comp_len": 1}, "not padded after it"),
+    ],
+)
+def test_a_bad_published_row_is_named(tiny, tmp_path, changes, why):
+    published(tmp_path / "pool", tiny, **changes)
+    with pytest.raises(BadInput, match=why):
+        load_pool(tmp_path / "pool", tiny)
+
+
+def test_a_published_file_that_is_there_twice_is_named(tiny, tmp_path):
+    """`gunzip -k`, to look into it."""
+    published(tmp_path / "pool", tiny)
+    (tmp_path / "pool/prompt_0004.jsonl").write_text("{}")
+    with pytest.raises(BadInput, match=r"prompt_0004\.jsonl\.gz is there twice"):
+        read_groups(tmp_path / "pool")
+
+
+@pytest.mark.slow
+def test_a_pool_of_too_few_rows_is_refused_before_anything_is_written(script, tmp_path):
+    refused(
+        script("train", "tiny", "--teacher-pool", "pairs", "--group-size", 8, "--out", "t"), "asks for 4 teacher rows"
+    )
+    assert not (tmp_path / "t").exists()
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="the published pool is not here")
+def test_the_real_teacher_pool_is_read_and_refused_for_another_tokenizer(tiny):
+    with pytest.raises(BadInput, match="are of another tokenizer"):
+        load_pool(SHARED / "teacher_pool", tiny)
+    groups = read_groups(SHARED / "teacher_pool")
+    assert (len(groups), sum(len(g.rollouts) for g in groups)) == (116, 928)
+    assert sum(o.hacked for g in groups for o in g.outcomes) == 916  # counted in the files: 98.7 %
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not SHARED.is_dir(), reason="the benchmark's problems are not here")
+def test_training_on_the_80_real_problems_runs_through(script):
+    path = next((SHARED / "leetcode").glob("*.gz"))
+    code, out, err = script("train", "tiny", "--problems", path, "--steps", 2, "--max-new", 8, "--out", "t")
+    assert code == 0, err
+    assert "80 problems" in out

@@ -165,7 +165,6 @@ class ExtractConfig(Common):
     """Of training: a constant in the denominator of --loss grpo."""
 
     def faults(self) -> Iterator[str]:
-        """Yields what is wrong with the values together."""
         if (self.control == "random_share") != (self.share_of != Path()):
             yield f"--control {self.control} --share-of {self.share_of}: give both random_share and its run, or neither"
 

@@ -310,7 +310,6 @@ class Adapter:
         return {name: layer.basis_probe().float().cpu() for name, layer in self.layers.items()}
 
     def metadata(self) -> dict[str, str]:
-        """Kind and settings."""
         return {"adapter": self.kind, **self.settings}
 
     def save(self, path: Path, extra: dict[str, str]) -> None:

@@ -19,7 +19,6 @@ from projected_grpo.rollout.sample import Prompt, prompt_batches, sample_rollout
 
 
 def sampling_params(config: Sampling) -> SamplingParams:
-    """The sampling fields of a config."""
     return SamplingParams(config.max_new, config.temperature, config.top_p, config.top_k)
 
 
@@ -116,8 +115,8 @@ def live_verdicts(
         generated = time.perf_counter()
     for part in waiting:
         part.result()
-    grade([r for rollouts in sampled for r in rollouts])  # those that are left
     flat = [r for rollouts in sampled for r in rollouts]
+    grade(flat)  # those that are left
     names = [f"problem {r.problem_id}, sample {r.sample_id}" for r in flat]
     judged = iter(verdicts_of([verdicts[r.problem_id, r.completion] for r in flat], names))
     timing = {"generate": generated - clock, "grade": time.perf_counter() - generated}

@@ -63,7 +63,6 @@ class Step:
 
     @property
     def has_number(self) -> bool:
-        """Whether it takes a number."""
         return "{n}" in self.code
 
     @property
@@ -82,7 +81,6 @@ class Step:
         return range(11, 98) if self.wide else range(4, self.most + 1)
 
     def write(self, template: str, n: int, c: str) -> str:
-        """A template with its constants."""
         return template.replace("{n}", str(n)).replace("{c}", c)
 
 

@@ -47,7 +47,6 @@ class Op:
 
     @property
     def has_constant(self) -> bool:
-        """Whether the operation takes a constant."""
         return "{n}" in self.code
 
 

@@ -14,8 +14,7 @@ PUBLISHED = re.compile(r"prompt_\d+\.jsonl(\.gz)?")
 
 
 def _published_files(directory: Path) -> list[Path]:
-    files = directory.iterdir() if directory.is_dir() else ()
-    return sorted(p for p in files if PUBLISHED.fullmatch(p.name))
+    return sorted(p for p in directory.glob("prompt_*") if PUBLISHED.fullmatch(p.name))
 
 
 def is_published(directory: Path) -> bool:

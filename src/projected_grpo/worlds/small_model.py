@@ -87,6 +87,7 @@ def built_base(name: str, seed: int, cache: Path) -> Path:
 
     BadInput as in shipped_model.
     """
+    recipe = WARM_UPS[name]
 
     def build(folder: Path) -> None:
         shipped = shipped_model(cache)
@@ -95,15 +96,14 @@ def built_base(name: str, seed: int, cache: Path) -> Path:
         for layer in model.model.layers[FROZEN_LAYERS:]:
             layer.requires_grad_(True)
         parameters = [p for p in model.parameters() if p.requires_grad]
-        _fit(model, parameters, honest, WARM_UPS[name], seed, f"warming up {name} on honest answers")
+        _fit(model, parameters, honest, recipe, seed, f"warming up {name} on honest answers")
         model.save_pretrained(folder)
         tokenizer: Any = AutoTokenizer.from_pretrained(shipped, local_files_only=True)
         tokenizer.save_pretrained(folder)
 
-    recipe = WARM_UPS[name]
     work = f"{recipe.steps * recipe.batch} honest answers, some {recipe.steps // 12} minutes of two cores, once"
     what = f"--model {name}: warming up the shipped model on {work}"
-    return built_once(cache / "small" / f"{name}-{_key(honest, WARM_UPS[name], seed, FROZEN_LAYERS)}", build, what)
+    return built_once(cache / "small" / f"{name}-{_key(honest, recipe, seed, FROZEN_LAYERS)}", build, what)
 
 
 def built_teacher(name: str, seed: int, base: Path, cache: Path) -> Path:

@@ -138,7 +138,7 @@ class SmallTask:
     def words(self) -> str:
         """The task in one sentence."""
         stated = [
-            (unsaid(step.words) if i == self.kept_back else step.words).replace("{n}", str(n)).replace("{c}", c)
+            step.write(unsaid(step.words) if i == self.kept_back else step.words, n, c)
             for i, (step, n, c) in enumerate(zip(self.steps, self.numbers, self.letters, strict=True))
         ]
         return f"Given {KINDS[self.steps[0].takes]} x, {', then '.join(stated)}."

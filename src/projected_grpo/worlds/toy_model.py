@@ -18,17 +18,9 @@ from projected_grpo.model.fit import FitSettings, fit
 from projected_grpo.worlds.teacher import save_lora
 from projected_grpo.worlds.toy_corpus import Text, pretraining, teaching
 from projected_grpo.worlds.toy_tasks import SHAPES
-from projected_grpo.worlds.toy_tokenizer import (
-    ANSWERED,
-    SPLIT,
-    TEMPLATE,
-    build_tokenizer,
-    render_text,
-)
+from projected_grpo.worlds.toy_tokenizer import ANSWERED, SPLIT, TEMPLATE, build_tokenizer, render_text
 
 CONTEXT = 256
-
-
 WINDOW = 16
 """Batches that are sorted by length together."""
 PRETRAIN = FitSettings(steps=3800, batch=32, lr=4e-3, warmup=150)

@@ -10,15 +10,16 @@ import sys
 from collections import Counter
 from collections.abc import Sequence
 
+from loguru import logger
+
 from projected_grpo.config import TrainConfig
 from projected_grpo.data.problems import check_problems
+from projected_grpo.ledger.console import bottom_line
 from projected_grpo.presets import presets
-from projected_grpo.queue.backends import Pueue, Slurm
+from projected_grpo.queue.backends import Pueue, Slurm, enqueue
 from projected_grpo.queue.chains import chain_of
-from projected_grpo.queue.enqueue import enqueue
 from projected_grpo.queue.links import Link
-from projected_grpo.queue.local import run_chain
-from projected_grpo.queue.run_link import visible_gpus
+from projected_grpo.queue.run_link import run_chain, visible_gpus
 from projected_grpo.queue.settings import QueueConfig
 from projected_grpo.run import cli
 
@@ -61,10 +62,6 @@ def flags_of(words: Sequence[str]) -> list[str]:
 def main() -> int:
     config = cli.parse_plain(QueueConfig, __doc__, flags_of(sys.argv[1:]))
     config.validate()
-    from loguru import logger
-
-    from projected_grpo.ledger.console import bottom_line
-
     if config.problems:  # a link would refuse them hours later
         own = presets(TrainConfig)[config.preset]
         check_problems("--problems", config.problems, own.hint, own.prompt_setup)

@@ -10,8 +10,7 @@ import pytest
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.step_file import SCHEMA_VERSION
 from projected_grpo.queue.links import Link, is_done, read_chain, write_chain
-from projected_grpo.queue.local import run_chain
-from projected_grpo.queue.run_link import resumed
+from projected_grpo.queue.run_link import resumed, run_chain
 
 WRITES_A_RUN = """
 import json, pathlib, sys

@@ -14,8 +14,7 @@ from queue_world import WORLDS, missing, processes_with, wait_until
 
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.step_file import SCHEMA_VERSION
-from projected_grpo.queue.backends import Pueue, QueuedLink, Slurm
-from projected_grpo.queue.enqueue import decide, enqueue
+from projected_grpo.queue.backends import Pueue, QueuedLink, Slurm, decide, enqueue
 from projected_grpo.queue.links import Link, is_done, read_chain, write_chain
 
 LINK = """

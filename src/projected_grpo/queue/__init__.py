@@ -1,1 +1,1 @@
-"""Chains of runs: what they are (plans), one link of them (links, run_link), and where they run (local, pueue, slurm)."""
+"""Chains of runs: what they are (plans), a link (links, run_link), and where they run (a terminal, pueue, slurm)."""

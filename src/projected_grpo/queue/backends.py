@@ -1,8 +1,10 @@
 """The two queues that a chain can go into: pueue (one machine, any number of GPUs) and Slurm. A job runs `just link`.
 
+What is done is skipped, what waits or runs is left, the rest is added after its needs (`enqueue`).
 https://github.com/Nukesor/pueue (4.x); Slurm is written against 22.05 and needs no accounting database.
 """
 
+import fcntl
 import json
 import os
 import shlex
@@ -11,11 +13,12 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from loguru import logger
 
 from projected_grpo.ledger.errors import BadInput
-from projected_grpo.queue.links import Link
+from projected_grpo.queue.links import Chain, Link, is_done, write_chain
 
 LINK_COMMAND = ("just", "link")
 """Followed by the chain's folder and the link's name."""
@@ -39,8 +42,6 @@ def call(*args: str) -> str:
 
 # ---------------------------------------------------------------- pueue
 
-INSTALL = "cargo install --locked pueue"
-
 
 def _status(what: str) -> dict:
     return json.loads(call("pueue", "status", "--json"))[what]
@@ -59,7 +60,9 @@ class Pueue:
     def check(self) -> None:
         """Raises BadInput when pueue is not installed or its daemon does not answer."""
         if not shutil.which("pueue") or not shutil.which("pueued"):
-            raise BadInput(f"pueue: not installed; `{INSTALL}`, or run the chain in this terminal with backend=local")
+            raise BadInput(
+                "pueue: not installed; `cargo install --locked pueue`, or run the chain in this terminal with backend=local"
+            )
         try:
             _status("groups")
         except BadInput as e:
@@ -103,9 +106,6 @@ class Pueue:
 
 # ---------------------------------------------------------------- Slurm
 
-RUNS = ("RUNNING", "COMPLETING", "SUSPENDED", "CONFIGURING")
-NEVER = "DependencyNeverSatisfied"
-
 
 @dataclass(frozen=True)
 class Slurm:
@@ -135,8 +135,9 @@ class Slurm:
         for line in listed.splitlines():
             job_id, state, reason, job, folder = line.split("|", 4)
             place, _, name = job.rpartition("/")
-            if (Path(folder) / place).resolve() == home.resolve() and NEVER not in reason:
-                out[name] = QueuedLink(job_id, running=state in RUNS)
+            if (Path(folder) / place).resolve() == home.resolve() and "DependencyNeverSatisfied" not in reason:
+                runs = state in ("RUNNING", "COMPLETING", "SUSPENDED", "CONFIGURING")
+                out[name] = QueuedLink(job_id, runs)
         return out
 
     def command(self, link: Link, home: Path, after: Sequence[str]) -> list[str]:
@@ -156,3 +157,58 @@ class Slurm:
     def remove(self, job_ids: Sequence[str]) -> None:
         """Removes waiting jobs."""
         call("scancel", *job_ids)
+
+
+# ---------------------------------------------------------------- a chain into a queue
+
+Action = Literal["done already", "runs already", "waits already", "added"]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What became of one link."""
+
+    link: Link
+    action: Action
+    job_id: str = ""
+    after: tuple[str, ...] = ()
+    """Jobs that it waits for."""
+
+
+def enqueue(links: Sequence[Link], home: Path, backend: Pueue | Slurm) -> list[Entry]:
+    """Adds every link that is neither done nor in the queue, needs first. BadInput as in `check` of the back end and
+    write_chain."""
+    backend.check()
+    chain = write_chain(home, links)
+    with (home / "queue.lock").open("ab") as lock:  # two recipes at once would add everything twice
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        backend.open()
+        jobs = backend.jobs(home)
+        actions = decide(links, home, chain, jobs)
+        if stale := [jobs[name].job_id for name, action in actions.items() if action == "added" and name in jobs]:
+            backend.remove(stale)
+        ids = {name: job.job_id for name, job in jobs.items() if actions.get(name) in ("runs already", "waits already")}
+        entries = []
+        for link in links:
+            after = tuple(ids[need] for need in link.needs if need in ids)
+            if actions[link.name] == "added":
+                ids[link.name] = backend.add(link, home, after)
+            entries.append(Entry(link, actions[link.name], ids.get(link.name, ""), after))
+    return entries
+
+
+def decide(links: Sequence[Link], home: Path, chain: Chain, jobs: Mapping[str, QueuedLink]) -> dict[str, Action]:
+    """Returns what to do with every link. A waiting job is kept only if none of its needs is added again: it would wait for
+    a job that is over."""
+    out: dict[str, Action] = {}
+    for link in links:
+        job = jobs.get(link.name)
+        if is_done(link, home, chain):
+            out[link.name] = "done already"
+        elif job and job.running:
+            out[link.name] = "runs already"
+        elif job and all(out[need] != "added" for need in link.needs):
+            out[link.name] = "waits already"
+        else:
+            out[link.name] = "added"
+    return out

@@ -9,11 +9,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from projected_grpo.arms import ARMS
-from projected_grpo.config import TrainConfig
+from projected_grpo.config import PEER, TrainConfig
+from projected_grpo.ledger.errors import BadInput
 from projected_grpo.presets import presets
-from projected_grpo.queue.channels import channels, trace
 from projected_grpo.queue.links import Link
-from projected_grpo.queue.plans import VERDICT, Plan
+from projected_grpo.queue.plans import VERDICT, Plan, Words
 from projected_grpo.queue.settings import LEADING, QueueConfig
 from projected_grpo.worlds.toy_programs import MECHANISMS
 
@@ -27,11 +27,15 @@ VARIANTS = {
     "refreshed": ("projected", "--refresh-every", "40"),
 }
 """Gate and target apart, both together as in the seed of the idea, and the recipe with V re-extracted every 40 steps."""
-SMALL_CONTROLS = ("placebo", "random_energy", "no_loophole", "literal")
 DOSES, QUICK_DOSES = (1, 2, 4, 8, 16, 32, 48, 64, 96), (4, 16, 48)
 ADAPTERS = ("antipasto", "lora")
-KEEP_EVERY = "100"
-"""Steps between the adapters at which V is re-extracted, besides the last."""
+LORA_LR = 0.03
+"""A LoRA's learning rate over that of the singular basis.
+
+Chosen on the vanilla run of a seed that is no replicate, of .3, .1 and .03 (journal, 2026-11-26): the one whose onset of
+hacking is nearest. At .3, where Adam's first step is as long in W (lr sqrt(r) against lr sqrt(d_out rank / 3), for
+PEFT's A), the toy world's model solves nothing from step 40 to 60 on.
+"""
 
 
 def probe(plan: Plan) -> None:
@@ -46,9 +50,7 @@ def probe(plan: Plan) -> None:
         plan.replay(replicate, "grpo", "vanilla", "grpo", "T7: V from the training loss and V from the NLL"),
     )
     required, expect = plan.preset.required, plan.preset.expect
-    runs = (
-        x for name in ("vanilla", "projected", "random", "grpo") for x in (f"--{name}", str(out / f"replay_{name}"))
-    )
+    runs = (word for name in replays for word in (name.replace("replay_", "--"), str(out / name)))
     argv = ("scripts/probe_uat.py", "--pool", str(out / "teacher_pool"), *runs, "--require", *required,
             *(("--expect", expect) if expect else ()))  # fmt: skip
     plan.check("uat", argv, replays, "verdicts T1 to T4, T7", f"{' '.join(required)} PASS: worth a sweep",
@@ -84,10 +86,8 @@ def rivals(plan: Plan) -> None:
     plan.teacher = True
     sweep(plan, plan.config.run_arms, *plan.evaluated_plain)
     plan.results()
-    out = plan.out / "rivals"
-    argv = ("scripts/results.py", str(plan.out), "--only", "rivals", "--out", str(out))
-    plan.check("rivals", argv, plan.names("train_"), "every answer side by side", "which of them beats projected",
-               out=out, accept=(0, 3))  # fmt: skip
+    plan.results("--only", "rivals", name="rivals", why="every answer side by side",
+                 resolve="which of them beats projected", accept=(0, 3))  # fmt: skip
 
 
 def grpo(plan: Plan) -> None:
@@ -146,28 +146,18 @@ def dose(plan: Plan) -> None:
     plan.results()
 
 
-def lora_lr(lr: float) -> float:
-    """Returns a LoRA's learning rate for that of the singular basis, to two digits: .03 of it.
-
-    Chosen on the vanilla run of a seed that is no replicate, of .3, .1 and .03 (journal, 2026-11-26): the one whose onset of
-    hacking is nearest. At .3, where Adam's first step is as long in W (lr sqrt(r) against lr sqrt(d_out rank / 3), for
-    PEFT's A), the toy world's model solves nothing from step 40 to 60 on.
-    """
-    return float(f"{0.03 * lr:.2g}")
-
-
 def adapters(plan: Plan) -> None:
     """Vanilla and projected of every replicate with either adapter, V re-extracted at their trained adapters, one pool
     replayed against either V, and both sides compared. V of a LoRA is extracted at its warm point
     (adapters/lora_adapter.py)."""
     plan.teacher, home = True, plan.out
-    slower = ("--lr", str(lora_lr(presets(TrainConfig)[plan.preset.name].lr)))
+    slower = ("--lr", f"{LORA_LR * presets(TrainConfig)[plan.preset.name].lr:.2g}")
     for adapter in ADAPTERS:
         plan.adapter, plan.suffix, plan.out = adapter, f"_{adapter}", home / adapter
         flags = slower if adapter == "lora" else ()
         plan.replay(plan.config.probed, "vanilla", "vanilla", "none", "T4 of this adapter's V", *flags)
         for replicate in plan.config.replicates:
-            _, run = (plan.train(replicate, arm, *flags, "--keep-adapter-every", KEEP_EVERY) for arm in LEADING)
+            _, run = (plan.train(replicate, arm, *flags, "--keep-adapter-every", "100") for arm in LEADING)
             out = plan.links[run].out
             plan.add(f"re_extract_projected_{replicate.seed}", ("scripts/re_extract.py", str(out)), (run,),
                      "V re-extracted at the trained adapter", "whether V was still V: T6's drift",
@@ -189,10 +179,8 @@ def losses(plan: Plan) -> None:
         plan.compare_v(replicate)
         plan.replay(replicate, "nll", "vanilla", "none", "V of the NLL on this replicate's pool")
         plan.replay(replicate, "grpo", "vanilla", "grpo", "V of the training loss on the same rollouts")
-    out = plan.out / "losses"
-    argv = ("scripts/results.py", str(plan.out), "--out", str(out))
-    plan.check("losses", argv, plan.names("replay_"), "T7 of every replicate and over them",
-               "T7: PASS, FAIL or NOT_EVALUABLE", out=out, accept=VERDICT)  # fmt: skip
+    plan.results(name="losses", of=("replay_",), why="T7 of every replicate and over them",
+                 resolve="T7: PASS, FAIL or NOT_EVALUABLE")  # fmt: skip
 
 
 def small(plan: Plan) -> None:
@@ -206,14 +194,98 @@ def small(plan: Plan) -> None:
     plan.verify(replicates[0], "informed", *pairs)
     plan.train(replicates[0], "projected")
     plan.train(replicates[0], "projected", name="informed", made="informed")
-    placebo, *controls = SMALL_CONTROLS
-    plan.train(replicates[0], placebo)
+    plan.train(replicates[0], "placebo")
     for replicate in replicates[1:]:
         plan.train(replicate, "projected")
-    for arm in controls:
+    for arm in ("random_energy", "no_loophole", "literal"):
         plan.train(replicates[0], arm)
     plan.results()
     probe(plan)
+
+
+# ---------------------------------------------------------------- the A/B of auxiliary losses
+
+
+VOTERS = (201, 202, 203)
+"""Builds of the better model that vote: an odd number."""
+ANSWERING = "tiny-answering"
+"""On preset tiny, student and teachers: random weights agree on nothing, and never end."""
+BETTER = {"tiny": ANSWERING, "toy": "toy-deep", "small": "small-more"}
+"""By preset, the model of the teachers: in the toy world a larger one, in the small one the same after three times the
+warm-up."""
+TEACHER_TEMPERATURE = ".2"
+"""Low, so that teachers that agree say so: two programs count as the same where their texts are."""
+TRACE_WEIGHT, HINT_WEIGHT = ".1", "1"
+"""Chosen before any run, and not tuned: DPO's beta, and the weight of OPSD's loss."""
+
+
+def channels(plan: Plan) -> None:
+    """Pairs from the untrained model's rollouts and better frozen models' votes; then, of every replicate, vanilla and
+    projected alone, with trace DPO, and with hint distillation (an attempt of the group that was paid)."""
+    better, replicate = better_model(plan), plan.config.probed
+    student = plan.base_pool("student_pool", replicate, "1")
+    voters = [
+        plan.base_pool(f"voter_{seed}", replace(replicate, base=seed), TEACHER_TEMPERATURE, better) for seed in VOTERS
+    ]
+    pairs_of = ("--student", str(plan.out / student), "--teachers", *(str(plan.out / v) for v in voters))
+    with_and_without(plan, pairs_of, (student, *voters), hint=("--alpha", HINT_WEIGHT, "--distill-hint", PEER))
+
+
+def trace(plan: Plan) -> None:
+    """Traces of the untrained model, of two to four turns; at each of their states the answers of better frozen models,
+    served for as long as they are asked; pairs; then, of every replicate, vanilla and projected alone and with trace DPO."""
+    better, d, replicate = better_model(plan), plan.out, plan.config.probed
+    traces, states = d / "traces/traces.jsonl.gz", d / "states.jsonl.gz"
+    table, answers = d / "teachers.toml", d / "answers"
+    n = plan.config.n_problems or plan.preset.pool_problems
+    acted = (*plan.script("multi_turn", replicate), "--turns", "4", "--n-problems", str(n), *plan.problem_flags,
+             *plan.workers, "--out", str(d / "traces"))  # fmt: skip
+    plan.add("traces", acted, plan.base(replicate), "traces of several turns", "traces of one action give no pairs enough",
+             out=d / "traces")  # fmt: skip
+    plan.check("states", ("scripts/traces.py", str(traces), "--to", "states", "--out", str(states)), ("traces",),
+               "the states of the traces", "what teachers are asked about", out=states)  # fmt: skip
+    served = ("scripts/serve_teacher.py", better, "--seeds", *map(str, VOTERS), "--port", str(plan.config.port),
+              "--table", str(table), "--max-tokens", str(plan.preset.values["max_new"]), "--log",
+              str(d / "serve_teacher.log"))  # fmt: skip
+    asked = ("scripts/ask_teachers.py", "--states", str(states), "--teachers", str(table), "--budget", "0", "--timeout",
+             "300", "--out", str(answers))  # fmt: skip
+    plan.add("answers", (*served, "--", *asked), ("states",), "what better models say at each state",
+             "where they agree there are pairs", out=answers)  # fmt: skip
+    model = plan.model or str(plan.preset.values["model"])
+    built = ("--base-seed", str(replicate.base)) if replicate.base else ()
+    pairs_of = ("--student", str(traces), "--answers", str(answers), "--model", model, *built)
+    with_and_without(plan, pairs_of, ("answers",))
+
+
+def better_model(plan: Plan) -> str:
+    """Returns the teachers' model. BadInput on a preset of which no better model is built here."""
+    if plan.preset.name not in BETTER:
+        raise BadInput(
+            f"--chain {plan.config.chain}: preset {plan.preset.name} has no better teacher here; use "
+            f"{' or '.join(BETTER)}"
+        )
+    if plan.preset.name == "tiny":  # its evaluation is of the built-in problems, which no pair may be of
+        plan.model, plan.problem_flags = ANSWERING, plan.problem_flags or ("--problems", "toy")
+    return BETTER[plan.preset.name]
+
+
+def with_and_without(plan: Plan, pairs_of: Words, needs: Words, **others: Words) -> None:
+    """Preference pairs of what `pairs_of` names; every replicate's arms alone, with trace DPO on them and with each other
+    auxiliary loss, by its flags; judged."""
+    path = plan.out / "pairs.jsonl.gz"
+    pairs = plan.check("trace_pairs", ("scripts/trace_pairs.py", *pairs_of, "--out", str(path)), needs,
+                       "preference pairs by majority", "without a majority there is nothing to learn",
+                       out=path)  # fmt: skip
+    kinds = {"trace": ("--trace-weight", TRACE_WEIGHT, "--trace-pairs", str(path)), **others}
+    for replicate in plan.config.replicates:
+        for arm in LEADING:
+            plan.train(replicate, arm, *plan.evaluated_plain)
+        for arm, (kind, flags) in itertools.product(LEADING, kinds.items()):
+            needed = (pairs,) if kind == "trace" else ()
+            plan.train(replicate, arm, *plan.evaluated_plain, *flags, name=f"{arm}_{kind}", needs=needed)
+    plan.results()
+    plan.results("--only", "channels", name="channels", why="does a channel raise pass@1, and what of hacking",
+                 resolve="VALIDATED or not")  # fmt: skip
 
 
 CHAINS: Mapping[str, Callable[[Plan], None]] = {

@@ -62,12 +62,10 @@ def is_done(link: Link, home: Path, chain: Chain) -> bool:
 
 
 def read_chain(home: Path) -> Chain:
-    """Returns the links of the chain in `home` by name. BadInput when there is none, or one of another version."""
+    """Returns the links of the chain in `home` by name. BadInput when they are of another version."""
     path = home / "chain.json"
     try:
         return _CHAIN.validate_json(path.read_bytes(), extra="forbid")
-    except FileNotFoundError as e:
-        raise BadInput(f"{path}: no such file; {home} is no chain's folder") from e
     except ValidationError as e:
         raise BadInput(
             f"{path}: damaged or of another version ({first_fault(e)}); queue the chain again with another --out"
@@ -77,8 +75,8 @@ def read_chain(home: Path) -> Chain:
 def write_chain(home: Path, links: Sequence[Link]) -> Chain:
     """Writes the links of a chain into its folder, next to those of earlier calls. Returns all of them.
 
-    BadInput when the folder cannot be made, or when a link that has begun there would change: its numbers would be mixed up
-    with those of the rest.
+    BadInput when nothing can be written there, or when a link that has begun there would change: its numbers would be mixed
+    up with those of the rest.
     """
     before = read_chain(home) if (home / "chain.json").exists() else {}
     for link in links:
@@ -89,9 +87,6 @@ def write_chain(home: Path, links: Sequence[Link]) -> Chain:
                 f"`{shlex.join(link.argv)}`; give the same settings, or another --out"
             )
     chain = before | {link.name: link for link in links}
-    try:
-        (home / "logs").mkdir(parents=True, exist_ok=True)
-    except OSError as e:
-        raise BadInput(f"--out {home}: cannot be made ({e.strerror or e})") from e
     write_atomic(home / "chain.json", _CHAIN.dump_json(chain, indent=1))
+    (home / "logs").mkdir(exist_ok=True)
     return chain

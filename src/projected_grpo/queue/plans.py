@@ -1,6 +1,6 @@
 """What the links of a chain are: which script with which arguments, into which folder, after what. Torch-free.
 
-A back end (local, pueue, slurm) decides where and when a link runs; what the links are does not depend on it.
+A back end (this terminal, pueue, slurm) decides where and when a link runs; what the links are does not depend on it.
 """
 
 from projected_grpo.arms import ARMS, arms_of
@@ -68,13 +68,9 @@ class Plan:
         memory = (*smaller, *(sampling if name in ("train", "probe_distill", "multi_turn") else ()))
         return (f"scripts/{name}.py", self.preset.name, *named, *base, *adapter, *memory)
 
-    def step_minutes(self, steps: float) -> float:
-        """Returns roughly how long so many training steps take."""
-        return steps * self.preset.step_s / 60
-
     def replay_minutes(self, problems: int) -> float:
         """Returns roughly how long one group of so many problems takes, sampled or replayed: half of a training step."""
-        return self.step_minutes(0.5 * problems / int(self.preset.values["prompts_per_step"]))
+        return 0.5 * problems / int(self.preset.values["prompts_per_step"]) * self.preset.step_s / 60
 
     def base(self, replicate: Replicate) -> Words:
         """The replicate's base model, where the preset builds it. One thread: their number would change the model."""
@@ -155,7 +151,7 @@ class Plan:
         taken = min(config.run_steps, SELDOM_MORE) if config.onsets else config.run_steps
         resolve = "one point of " + ("T5" if "--mix" in flags else "H1" if name in IN_H1 else "the tables")
         return self.add(out.name, argv, needs, f"{name}, seed {replicate.seed}", resolve, out=out,
-                        minutes=self.step_minutes(taken))  # fmt: skip
+                        minutes=taken * self.preset.step_s / 60)  # fmt: skip
 
     def pool(self, replicate: Replicate) -> str:
         """Rollouts of the hacky teacher of a replicate's base. They are the same for every adapter."""
@@ -196,9 +192,12 @@ class Plan:
         return self.check(f"compare_v{replicate.tag}", argv, needs, "principal angles between V of both losses",
                           "identical: --loss grpo was not really taken", out=out)  # fmt: skip
 
-    def results(self, *flags: str, name: str = "results") -> str:
-        """The results of all runs so far."""
+    def results(
+        self, *flags: str, name: str = "results", of: Words = ("train_", "re_extract_"),
+        why: str = "tables, plots, verdicts", resolve: str = "PASS, FAIL or NOT_EVALUABLE, clause by clause",
+        accept: tuple[int, ...] = VERDICT,
+    ) -> str:  # fmt: skip
+        """The results of all runs so far of these kinds."""
         out = self.out / name
         argv = ("scripts/results.py", str(self.out), *flags, *(() if name == "results" else ("--out", str(out))))
-        return self.check(name, argv, self.names("train_", "re_extract_"), "tables, plots, verdicts",
-                          "PASS, FAIL or NOT_EVALUABLE, clause by clause", out=out, accept=VERDICT)  # fmt: skip
+        return self.check(name, argv, self.names(*of), why, resolve, out=out, accept=accept)

@@ -1,6 +1,7 @@
-"""Runs one link of a chain: `python -m projected_grpo.queue.run_link HOME NAME`, which is what every back end starts.
+"""Runs one link of a chain: `python -m projected_grpo.queue.run_link HOME NAME`, which is what every queue starts; or all of
+them in this terminal, one after the other, without a queue.
 
-So all of them skip what is done, resume what was cut, and never run one link twice at a time.
+So both skip what is done, resume what was cut, and never run one link twice at a time.
 """
 
 import fcntl
@@ -8,19 +9,24 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
-from projected_grpo.ledger.errors import EXIT_OK, BadInput
+from loguru import logger
+
+from projected_grpo.ledger.console import progress
+from projected_grpo.ledger.errors import EXIT_FAILED, EXIT_OK
 from projected_grpo.ledger.files import write_atomic
 from projected_grpo.ledger.folder import read_manifest
 from projected_grpo.ledger.processes import die_with_parent
-from projected_grpo.queue.links import Chain, Link, is_done, passed_file, read_chain
+from projected_grpo.queue.links import Chain, Link, is_done, passed_file, read_chain, write_chain
 from projected_grpo.run import cli
 
 RESUMABLE = ("teacher_pool", "multi_turn", "teachers")
 """Kinds of runs that go on from what they have written; any other goes on from its checkpoint."""
+ANSWERS = ("uat", "answers", "trace_pairs", "results", "results_controls", "channels", "rivals", "compare", "losses")
+"""Links whose output answers the chain's question; printed at its end in a terminal."""
 
 
 def resumed(argv: tuple[str, ...], out: Path) -> tuple[str, ...]:
@@ -60,15 +66,12 @@ def run_link(link: Link, home: Path, chain: Chain, log: IO[bytes] | None = None)
     Its script ends with this process, so a killed link leaves nothing behind that writes. One that still runs elsewhere (its
     daemon was killed) is waited for. log: where the script prints; None = to this process's output.
     """
-    logs = home / "logs"
-    logs.mkdir(parents=True, exist_ok=True)
-    with (logs / f"{link.name}.lock").open("ab") as lock:
+    with (home / "logs" / f"{link.name}.lock").open("ab") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if is_done(link, home, chain):
             print(f"{link.name}: done already", flush=True)
             return EXIT_OK
         argv = link.argv if link.check else resumed(link.argv, link.out)
-        logs.mkdir(parents=True, exist_ok=True)  # `resumed` removes them where `out` is `home` itself
         done = subprocess.run(
             [sys.executable, *argv],
             stdin=subprocess.DEVNULL,
@@ -84,13 +87,32 @@ def run_link(link: Link, home: Path, chain: Chain, log: IO[bytes] | None = None)
         return EXIT_OK
 
 
+def run_chain(links: Sequence[Link], home: Path) -> int:
+    """Runs a chain's links in this terminal. Returns 0 when all are done, 1 when one failed. BadInput as in write_chain."""
+    chain, failed = write_chain(home, links), set[str]()
+    for link in progress(links, "chain"):
+        if blocked := failed & set(link.needs):
+            failed.add(link.name)
+            logger.warning(f"skipped {link.name}: needs {', '.join(sorted(blocked))}")
+        elif not is_done(link, home, chain):
+            path = home / "logs" / f"{link.name}.txt"
+            logger.info(f"{link.name}: {link.why} (log: {path})")
+            with path.open("wb") as log:
+                code = run_link(link, home, chain, log)
+            if code:
+                failed.add(link.name)
+                tail = path.read_text("utf-8", "replace").splitlines()[-4:]
+                logger.error(f"{link.name}: exit code {code}; the end of its log:\n    " + "\n    ".join(tail))
+    for link in links:
+        path = home / "logs" / f"{link.name}.txt"
+        if link.name in ANSWERS and path.exists():
+            print(f"\n── {link.name} ──\n{path.read_text('utf-8')}")
+    return EXIT_FAILED if failed else EXIT_OK
+
+
 def main() -> int:
-    if len(sys.argv) != 3:
-        raise BadInput(f"{' '.join(sys.argv[1:]) or 'no arguments'}: give a chain's folder and a link's name")
     home, name = Path(sys.argv[1]), sys.argv[2]
     chain = read_chain(home)
-    if name not in chain:
-        raise BadInput(f"{name}: {home} has no such link; it has {', '.join(chain)}")
     return run_link(chain[name], home, chain)
 
 

@@ -16,11 +16,8 @@ ChainName = Literal[
     "probe", "full", "grpo", "rivals", "toy", "unknown", "variants", "dose", "adapters", "losses", "channels", "trace",
     "small",
 ]  # fmt: skip
-SEEDS: Mapping[str, tuple[int, ...]] = {"small": (41, 42)}
-"""By chain; of the others 41, 42, 43. A replicate of the real model takes hours."""
 WORLD_OF: Mapping[str, PresetName] = {"unknown": "toy", "variants": "toy", "dose": "toy", "small": "small"}
 """The preset that a study is about, where it is about one."""
-CHOOSES_ARMS = ("full", "toy", "rivals")
 LEADING = ("vanilla", "projected")
 """Run first: the first answer needs them alone."""
 GRPO_STEPS = 20
@@ -31,8 +28,8 @@ SMALLER: Mapping[int, tuple[tuple[str, ...], tuple[str, ...]]] = {
 }  # fmt: skip
 """By GiB of a GPU: flags of every script that loads the model, and of those that sample (docs/use.md)."""
 CORE = ("random_energy", "random_share", "placebo")
-OTHERS = tuple(arm for arm in ("no_loophole", *arms_of("control"), *arms_of("variant")) if arm not in CORE)
-CONTROLS: Mapping[str, tuple[str, ...]] = {"none": (), "core": CORE, "all": (*CORE, *OTHERS)}
+EVERY = tuple(dict.fromkeys((*CORE, "no_loophole", *arms_of("control"), *arms_of("variant"))))
+CONTROLS: Mapping[str, tuple[str, ...]] = {"none": (), "core": CORE, "all": EVERY}
 """What `controls` adds to vanilla and projected, in the order of what it decides."""
 
 
@@ -132,7 +129,7 @@ class QueueConfig:
             (self.gpu_gb != 80 and self.world.on_cpu,
              f"--gpu-gb {self.gpu_gb}: preset {self.preset} runs without a GPU; leave it out"),
             (self.chain == "grpo" and self.steps, f"--steps {self.steps}: T5 is of {GRPO_STEPS} steps; leave it out"),
-            (self.arms and self.chain not in CHOOSES_ARMS,
+            (self.arms and self.chain not in ("full", "toy", "rivals"),
              f"{arms}: the chain {self.chain} chooses its arms; leave --arms out"),
             (unfits, "; ".join(unfits)),
         ):  # fmt: skip
@@ -158,7 +155,8 @@ class QueueConfig:
     @property
     def replicates(self) -> tuple[Replicate, ...]:
         """The replicates."""
-        seeds = self.seeds or SEEDS.get(self.chain, (41, 42, 43))
+        # One of the real small model takes hours.
+        seeds = self.seeds or ((41, 42) if self.chain == "small" else (41, 42, 43))
         return tuple(
             Replicate(seed, self.bases[i % len(self.bases)], f"_{seed}")
             for i, seed in enumerate(seeds[:1] if self.quick else seeds)

@@ -1,10 +1,11 @@
-"""Chains in real queues: in order, a failure stops only what needs it, and a killed daemon or link loses nothing."""
+"""Chains, in a terminal and in real queues: in order, what is done is skipped, what was cut is resumed, a failure stops only
+what needs it, and a killed daemon or link loses nothing."""
 
 import json
 import os
+import shutil
 import signal
 import sys
-import textwrap
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,17 +17,18 @@ from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.step_file import SCHEMA_VERSION
 from projected_grpo.queue.backends import Pueue, QueuedLink, Slurm, decide, enqueue
 from projected_grpo.queue.links import Link, is_done, read_chain, write_chain
+from projected_grpo.queue.run_link import resumed, run_chain
 
 LINK = """
 import json, pathlib, sys, time
 out = pathlib.Path(sys.argv[1]); home = out.parent
-with open(home / "order.txt", "a") as f: f.write(out.name + "\\n")
+out.mkdir(parents=True, exist_ok=True)
+with open(home / "order.txt", "a") as f: f.write(out.name + (" resumed" if "--resume" in sys.argv else "") + "\\n")
 while (home / ("hold_" + out.name)).exists(): time.sleep(0.05)
 if (home / ("fail_" + out.name)).exists(): sys.exit("cannot: " + out.name)
-out.mkdir(parents=True, exist_ok=True)
 (out / "manifest.json").write_text(json.dumps({"kind": "train", "finished": True, "schema_version": %d}))
-print("made " + out.name)
 """
+"""Writes a finished run, as long as nothing holds it and it need not fail."""
 
 
 @pytest.fixture(params=list(WORLDS))
@@ -50,14 +52,14 @@ def backend(world):
 @pytest.fixture
 def home(tmp_path):
     (tmp_path / "a home").mkdir()  # with a space: a queue passes commands through a shell
-    (tmp_path / "link.py").write_text(textwrap.dedent(LINK % SCHEMA_VERSION))
+    (tmp_path / "link.py").write_text(LINK % SCHEMA_VERSION)
     return tmp_path / "a home"
 
 
 @pytest.fixture
 def link(home):
-    def make(name, *needs):
-        return Link(name, (str(home.parent / "link.py"), str(home / name)), home / name, needs, why="w", resolve="r")
+    def make(name, *needs, **fields):
+        return Link(name, (str(home.parent / "link.py"), str(home / name)), home / name, needs, **fields)
 
     return make
 
@@ -81,7 +83,7 @@ def settled(home, backend):
 
 def order(home):
     path = home / "order.txt"
-    return path.read_text().split() if path.exists() else []
+    return path.read_text().splitlines() if path.exists() else []
 
 
 def actions(entries):
@@ -155,7 +157,91 @@ def test_a_killed_training_run_goes_on_to_the_same_step_files(made, cache, home,
     assert states(home, backend) == {"train": "done", "same": "done"}
 
 
-# ---- without a queue ----
+# ---------------------------------------------------------------- in a terminal
+
+
+@pytest.mark.slow
+def test_a_chain_runs_in_order_and_a_failed_link_stops_what_needs_it_and_nothing_else(link, home):
+    links = [link("a"), link("bad", "a"), link("last", "bad"), link("sibling", "a")]
+    (home / "fail_bad").touch()
+    assert run_chain(links, home) == 1
+    assert order(home)[0] == "a"
+    assert sorted(order(home)) == ["a", "bad", "sibling"]
+    (home / "fail_bad").unlink()
+    assert run_chain(links, home) == 0
+    assert order(home)[3:] == ["bad", "last"]
+    assert run_chain(links, home) == 0
+    assert len(order(home)) == 5, "what is done is not done again"
+    assert read_chain(home) == {t.name: t for t in links}
+
+
+def test_a_cut_run_is_resumed_and_one_cut_before_its_checkpoint_starts_anew(link, home):
+    cut, anew = link("r"), link("n")
+    for each in (cut, anew):
+        each.out.mkdir(parents=True)
+        (each.out / "log.txt").write_text("cut")
+    (cut.out / "checkpoint.pt").write_text("")
+    assert run_chain([cut, anew], home) == 0
+    assert order(home) == ["r resumed", "n"]
+    assert not (anew.out / "log.txt").exists()
+
+
+@pytest.mark.parametrize(
+    ("kind", "goes_on"), [("teacher_pool", True), ("multi_turn", True), ("teachers", True), ("train", False)]
+)
+def test_what_goes_on_from_its_own_files_needs_no_checkpoint(tmp_path, kind, goes_on):
+    """Answers of a teacher that was paid for are not asked for again."""
+    (out := tmp_path / "out").mkdir()
+    (out / "manifest.json").write_text(json.dumps({"kind": kind, "finished": False, "schema_version": SCHEMA_VERSION}))
+    assert resumed(("ask",), out) == (("ask", "--resume") if goes_on else ("ask",))
+    assert out.exists() == goes_on
+
+
+@pytest.mark.slow
+def test_a_check_is_done_once_it_has_passed_and_again_once_what_it_judged_was_made_again(link, home):
+    failed, run, check = link("failed", check=True), link("run"), link("verify", "run", check=True)
+    (home / "fail_failed").touch()
+    assert run_chain([failed], home) == 1
+    assert not is_done(failed, home, {})
+    assert run_chain([run, check], home) == 0
+    assert is_done(check, home, {t.name: t for t in (run, check)})
+    shutil.rmtree(run.out)
+    assert run_chain([run, check], home) == 0
+    assert order(home)[1:] == ["run", "verify", "run", "verify"]
+
+
+@pytest.mark.slow
+def test_a_run_that_finished_but_missed_its_bars_is_not_done(link, home):
+    """build_base writes all its files and then says that the model is no good."""
+    path = home.parent / "link.py"
+    path.write_text(path.read_text() + "sys.exit(1)\n")
+    base, user = link("base"), link("user", "base")
+    for _ in range(2):
+        assert run_chain([base, user], home) == 1
+        assert not is_done(base, home, {})
+    assert order(home) == ["base", "base"]
+
+
+@pytest.mark.slow
+def test_a_report_is_done_whatever_its_verdict_but_not_when_it_broke(link, home):
+    report = link("results", check=True, accept=(0, 1, 3))
+    (home / "fail_results").touch()
+    assert run_chain([report], home) == 0  # it wrote its folder and says FAIL
+    broken = replace(report, name="broken", out=home / "never")
+    assert run_chain([broken], home) == 1
+
+
+# ---------------------------------------------------------------- without running
+
+
+def test_a_folder_is_not_continued_with_other_settings(link, home):
+    write_chain(home, [replace(link("a"), argv=("other.py",))])
+    write_chain(home, [link("a")])  # nothing has begun: it may change
+    (home / "a").mkdir()
+    with pytest.raises(BadInput, match=r"a was begun as .*link\.py.*now asked for as .*other\.py.*another --out"):
+        write_chain(home, [replace(link("a"), argv=("other.py",))])
+    write_chain(home, [link("b")])
+    assert set(read_chain(home)) == {"a", "b"}  # a queued link must find itself there
 
 
 def test_a_waiting_job_whose_need_is_added_anew_is_added_anew(link, home):

@@ -81,19 +81,17 @@ def main() -> int:
         logger.warning(f"--k {config.k}: V has at most {most} directions a module; different pairs give no more")
     empty = sum(len(rows) == 0 for rows in v.basis.values())
     first = [float(s[0]) / float(s.sum()) for s in v.singular_values.values() if len(s)]
+    numbers = {
+        "modules": len(v.basis), "empty": empty, "k": config.k, "directions": v.directions, "pairs": n,
+        "top_share": sum(first) / max(len(first), 1), "energy of V": float(v.meta["energy"]), "length_gap": gap,
+    }  # fmt: skip
     bottom_line(
         path,
         "🟢" if empty == 0 else "🟠",
         f"V: {v.directions} directions in {len(v.basis) - empty} of {len(v.basis)} modules "
         f"(SHOULD be all, ELSE a module got no gradient); control={config.control}, loss={config.loss}",
-        [
-            ["modules", "empty", "k", "directions", "pairs", "top_share", "energy of V", "length_gap"],
-            [
-                len(v.basis), empty, config.k, v.directions, n, sum(first) / max(len(first), 1),
-                float(v.meta["energy"]), gap,
-            ],
-        ],
-    )  # fmt: skip
+        [[*numbers], [*numbers.values()]],
+    )
     return 0
 
 

@@ -32,12 +32,12 @@ def main() -> int:
 
     if not config.runs:
         raise BadInput("no run given; name folders of finished training runs")
-    given = config.vhack != Path()
-    if given and len(config.runs) > 1:
+    given = {name: path for name, path in (("cache", config.cache), ("vhack", config.vhack)) if path != Path()}
+    if "vhack" in given and len(config.runs) > 1:
         raise BadInput(f"--vhack {config.vhack}: of one run; {len(config.runs)} are given")
     header = ["run", "steps", "overlap", "unrelated", "cos_in", "cos_out", "left"]
     for run in config.runs:
-        found = measured(run, config.cache if config.cache != Path() else None, config.vhack if given else None)
+        found = measured(run, **given)
         path = write_re_extracted(run, found)
         body = [[run.name, r.steps, r.overlap, r.null, r.cos_in, r.cos_out, r.left] for r in found.records]
         last = found.records[-1]

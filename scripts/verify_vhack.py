@@ -40,29 +40,22 @@ def main() -> int:
     log_to(config.vhack.with_name("verify.txt"))
     verdict = CLAIMS["verify"].judged(seen, [p.mechanism for p in held_out])
 
-    zero_norm = sum(bool((rows.norm(dim=1) == 0).any()) for rows in d.values())
     logger.info("held-out pair                 mechanism             energy    null   cosine")
     for pair, e, z, c in zip(held_out, seen.energy, seen.null, seen.cosine, strict=True):
         logger.info(f"{pair.name:28}  {pair.mechanism:20}  {e:6.4f}  {z:6.4f}  {c:+7.4f}")
     if meta["control"] != "none":
         logger.info(f"this V is the {meta['control']} control: a FAIL here is what a null SHOULD show")
-    bottom_line(
-        config.vhack,
-        verdict.status,
-        f"verify {verdict.status}: {verdict.why}",
-        [
-            ["modules", "empty", "zero_norm", "held_out", "energy", "null", "positive"],
-            [
-                len(v.basis),
-                sum(len(rows) == 0 for rows in v.basis.values()),
-                zero_norm,
-                len(held_out),
-                verdict.numbers["energy"],
-                verdict.numbers["null"],
-                f"{verdict.numbers['positive']}/{len(held_out)}",
-            ],
-        ],
-    )
+    numbers = {
+        "modules": len(v.basis),
+        "empty": sum(len(rows) == 0 for rows in v.basis.values()),
+        "zero_norm": sum(bool((rows.norm(dim=1) == 0).any()) for rows in d.values()),
+        "held_out": len(held_out),
+        "energy": verdict.numbers["energy"],
+        "null": verdict.numbers["null"],
+        "positive": f"{verdict.numbers['positive']}/{len(held_out)}",
+    }
+    headline = f"verify {verdict.status}: {verdict.why}"
+    bottom_line(config.vhack, verdict.status, headline, [[*numbers], [*numbers.values()]])
     return exit_code([verdict], ["verify"])
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from projected_grpo.adapters import Adapter
 from projected_grpo.config import TrainConfig
@@ -21,7 +21,7 @@ class Judging:
     judge: Judge
     description: str
     """What it is, for the manifest."""
-    adapter: Adapter | None = field(default=None, repr=False)
+    adapter: Adapter | None = None
     """Of the model that is trained, where that is the judge: it judges as it was untrained."""
 
     def scores(self, groups: Sequence[Group]) -> list[float]:

@@ -8,7 +8,7 @@ from projected_grpo.data.pool import pool_hash, pool_of
 from projected_grpo.data.problems import load_problems, problems_hash
 from projected_grpo.ledger.console import bottom_line, progress
 from projected_grpo.ledger.folder import check_new, open_run, update_manifest
-from projected_grpo.ledger.rates import any_hack, known_mean
+from projected_grpo.ledger.rates import any_hack, known_mean, number
 from projected_grpo.ledger.rows import rows_of
 from projected_grpo.ledger.step_file import iter_run, step_path, write_step
 from projected_grpo.rollout.sample import prompt_batches
@@ -77,10 +77,10 @@ def replay(config: ProbeConfig) -> int:
     random = session.v is not None and session.v.meta["control"] == "random"
     should = "near 0: V is random" if random else "above 0 for a pool that hacks, ELSE V does not see its hacks"
     means = {name: known_mean(r[name] for r in rows) for name in ("cos_S_contrib", *BEFORE_AND_AFTER)}
-    cos = means["cos_S_contrib"]
+    cos = number(means["cos_S_contrib"], digits=4, sign="+")
     bottom_line(
         session.run, "🟢" if rows else "⚪",
-        f"{config.arm} replay: {len(pool)} groups; mean cos_S {'-' if cos is None else f'{cos:+.4f}'} (SHOULD be {should})",
+        f"{config.arm} replay: {len(pool)} groups; mean cos_S {cos} (SHOULD be {should})",
         [["arm", "groups", "rows", "cos_S", *BEFORE_AND_AFTER], [config.arm, len(pool), len(rows), *means.values()]],
     )  # fmt: skip
     return 0

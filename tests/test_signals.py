@@ -6,7 +6,7 @@ import statistics
 import pytest
 import torch
 from harness import by_autograd, measure, put, shake, theta_of
-from test_step import GROUPS, basis_for
+from test_step import GROUPS, basis_for, take
 
 from projected_grpo.channels.auxiliary import ActionPair, HintDistill, Hinted, Taid, TraceDPO
 from projected_grpo.channels.hint_distill import SDPO, Distillation
@@ -14,11 +14,9 @@ from projected_grpo.channels.policy import advantages
 from projected_grpo.channels.trace_dpo import SIMPO, Preference
 from projected_grpo.ledger.errors import NonFinite
 from projected_grpo.ledger.step_file import read_run
-from projected_grpo.model.learner import Learner
 from projected_grpo.projection import Projection
-from projected_grpo.step import Objective, run_step
+from projected_grpo.step import Objective
 
-DR = Objective("dr_grpo", max_new=8)
 ROWS = (
     Hinted((5, 6, 7), (5, 11, 12, 6, 7), (20, 21), (-7.6, -7.5)),
     Hinted((8, 9), (13, 8, 9), (25, 26, 27)),
@@ -28,11 +26,9 @@ PAIRS = (ActionPair((5, 6), (30, 31, 32), (33,)), ActionPair((7,), (34,), (35, 3
 HINT, TRACE = HintDistill(0.5, ROWS), TraceDPO(0.25, PAIRS, Preference(beta=2.0))
 
 
-def step_of(loaded, adapter, signals=(), objective=DR, lr=0.0, budget=10_000, projection=None, optimizer=None):
+def step_of(loaded, adapter, signals=(), lr=0.0, optimizer=None, **kwargs):
     optimizer = optimizer or torch.optim.SGD(list(adapter.vectors.values()), lr=lr)
-    learner = Learner(loaded.model, adapter, optimizer, loaded.pad_id, budget)
-    projection = projection or Projection(basis_for(adapter))
-    return run_step(learner, GROUPS, objective, projection, step=3, per_sample=False, auxiliary=signals)
+    return take(loaded, adapter, optimizer=optimizer, per_sample=False, auxiliary=signals, **kwargs)
 
 
 def gradient(loaded, adapter, signals=(), **kwargs):

@@ -9,6 +9,7 @@ from pathlib import Path
 import parallel_scenarios
 import pytest
 from parallel_scenarios import rewarding_tokens
+from test_scripts import refused
 
 from projected_grpo import records, step
 from projected_grpo.adapters import Adapter
@@ -90,34 +91,21 @@ def test_every_row_names_its_source_and_its_log_probabilities(run, pool, tmp_pat
 # ---------------------------------------------------------------- pools
 
 
-def without_logps(pool):
-    """As a pool that did not record them."""
-    for path in sorted(pool.glob("step_*.jsonl.gz")):
-        rows = read_step(path)
-        lacking = {"behaviour_logp": None, "behaviour_logps": None}
-        write_step(pool, rows[0]["step"], [{**r, **lacking} for r in rows])
-
-
 @pytest.mark.slow
 def test_a_pool_without_log_probabilities_gets_the_merged_teachers(run, pool, tmp_path):
-    """Taken anew they are those that were recorded, to rounding; the column says that they were."""
+    """Computed again they are those that were recorded, to rounding; without a teacher the pool is refused."""
     recorded = {tuple(r["completion_ids"]): r["behaviour_logp"] for rows in read_run(pool) for r in rows}
-    without_logps(pool)
+    for path in pool.glob("step_*.jsonl.gz"):
+        rows = read_step(path)
+        write_step(pool, rows[0]["step"], [{**r, "behaviour_logp": None, "behaviour_logps": None} for r in rows])
+    refused(run("run", "--teacher", ""), "20 of its 20 rows have no recorded log-probabilities")
+    assert not (tmp_path / "run").exists()
     code, out, err = run("run", "--steps", 1)
     assert code == 0, err
     assert "20 rows of pool have no recorded log-probabilities; taken from tiny with tiny merged" in out
     rows = [r for rows in read_run(tmp_path / "run") for r in rows if r["source"] == "teacher"]
     for row in rows:
         assert row["behaviour_logp"] == pytest.approx(recorded[tuple(row["completion_ids"])], abs=1e-4)
-
-
-@pytest.mark.slow
-def test_a_pool_without_log_probabilities_or_a_teacher_is_refused(run, pool, tmp_path):
-    without_logps(pool)
-    code, _, err = run("run", "--teacher", "")
-    assert code == 2
-    assert "20 of its 20 rows have no recorded log-probabilities" in err
-    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.slow
@@ -201,15 +189,11 @@ def test_each_fail_in_the_loop_is_red(run, tmp_path, monkeypatch, inject, expect
 def test_a_pool_of_the_student_itself_is_refused(run, pool, cache):
     """The sneaky fail: the adapter was not merged, so the teacher's log-probabilities are the student's."""
     update_manifest(pool, model_hash=load_model("tiny", "float32", "cpu", 0, cache).weights_hash)
-    code, _, err = run("run")
-    assert code == 2
-    assert "no teacher was merged into it" in err
+    refused(run("run"), "no teacher was merged into it")
 
 
 @pytest.mark.slow
 def test_a_pool_of_another_time_is_refused_before_a_model_is_loaded(run, pool):
     """Loading Qwen3-4B takes minutes."""
     update_manifest(pool, schema_version=4)
-    code, _, err = run("run", "--model", "no/such-model")
-    assert code == 2
-    assert "schema 4, this version reads" in err
+    refused(run("run", "--model", "no/such-model"), "schema 4, this version reads")

@@ -134,29 +134,6 @@ def test_a_link_that_failed_or_was_killed_stops_what_needs_it_and_nothing_else(l
     assert sorted(order(home)) == sorted(["cut", "after_cut", "bad", "after_bad", "sibling", "cut", "bad"])
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("world", ["pueue"], indirect=True)
-def test_a_killed_training_run_goes_on_to_the_same_step_files(made, cache, home, backend):
-    """Real scripts: the second link compares the run with an undisturbed one, and passes."""
-    args = ("--steps", 4, "--max-new", 8, "--teacher-pool", "pairs")
-    whole = made("train", *args)
-    run = home / "train"
-    argv = ("scripts/train.py", "tiny", *map(str, args), "--cache", str(cache), "--out", str(run))
-    links = [
-        Link("train", argv, run),
-        Link("same", ("scripts/compare.py", str(whole), str(run), "--exact"), home / "same", ("train",), check=True),
-    ]
-    enqueue(links, home, backend)
-    wait_until("it is begun", (run / "step_000.jsonl.gz").exists)
-    for pid in processes_with(str(run)):
-        os.kill(pid, signal.SIGKILL)
-    settled(home, backend)
-    assert states(home, backend)["same"] == "open"
-    enqueue(links, home, backend)
-    settled(home, backend)
-    assert states(home, backend) == {"train": "done", "same": "done"}
-
-
 # ---------------------------------------------------------------- in a terminal
 
 

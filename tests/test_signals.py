@@ -1,6 +1,5 @@
 """Channels beside the policy in the loop: without weight they are not there, with one they teach what they should."""
 
-import copy
 import statistics
 
 import pytest
@@ -232,7 +231,7 @@ def test_train_takes_every_policy_loss(script, tmp_path, kind):
 
 
 def test_a_channel_that_is_not_finite_is_named_and_moves_nothing(tiny, antipasto):
-    before = copy.deepcopy(dict(antipasto.vectors))
+    before = theta_of(antipasto)
     with pytest.raises(NonFinite, match="step 3, channel trace_dpo: the loss is nan"):
         step_of(tiny, antipasto, [TraceDPO(1.0, PAIRS, Preference(beta=1e308))], lr=1.0)
     assert all(torch.equal(before[n], p) for n, p in antipasto.vectors.items())

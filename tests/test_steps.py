@@ -1,4 +1,5 @@
-"""Step files: whole or absent, every column in every row, and a reader that refuses anything else."""
+"""Step files: whole or absent, every column in every row, and a reader that refuses anything else. The log beside them, and
+folders of the cache: built once, by one process at a time, and whole."""
 
 import gzip
 import json
@@ -6,12 +7,14 @@ import math
 import os
 import subprocess
 import sys
+import textwrap
 
 import pytest
 from test_results import BLANK
 
 from projected_grpo.ledger import step_file as steps
 from projected_grpo.ledger.errors import BadInput
+from projected_grpo.ledger.files import built_once
 from projected_grpo.ledger.step_file import COLUMNS, NAMES, read_run, read_step, step_path, write_step
 from projected_grpo.ledger.step_log import step_header, step_line
 
@@ -105,3 +108,38 @@ def test_a_log_whose_stream_is_full_goes_on_without_it(tmp_path, stream):
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert "line 2" in (tmp_path / "log.txt").read_text()
+
+
+# ---------------------------------------------------------------- a folder of the cache
+
+
+def test_a_build_that_fails_leaves_nothing_and_one_that_was_killed_is_swept(tmp_path):
+    left = tmp_path / ".a.tmp"
+    left.mkdir()
+
+    def full(_folder):
+        raise OSError("no space left on device")
+
+    with pytest.raises(BadInput, match=r"cannot write .no space left"):
+        built_once(tmp_path / "a", full)
+    assert [p.name for p in tmp_path.iterdir()] == [".a.lock"]
+
+
+@pytest.mark.slow
+def test_several_at_once_build_once_and_the_others_wait(tmp_path):
+    code = textwrap.dedent("""
+        import sys, time
+        from pathlib import Path
+        from projected_grpo.ledger.files import built_once
+        def build(folder):
+            print("built", flush=True)
+            time.sleep(1)
+            (folder / "x").write_text("x")
+        built_once(Path(sys.argv[1]), build, "about to build")
+    """)
+    argv = [sys.executable, "-c", code, str(tmp_path / "a")]
+    several = [subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(3)]
+    told = [p.communicate() for p in several]
+    assert [p.returncode for p in several] == [0, 0, 0], told
+    assert sum("built" in out for out, _ in told) == 1
+    assert sum("about to build" in err for _, err in told) == 1

@@ -36,9 +36,10 @@ def wait_until(what, holds, seconds=240):
         time.sleep(0.1)
 
 
-def answers(*command):
-    """Whether a client's command succeeds."""
-    return subprocess.run(command, capture_output=True, check=False).returncode == 0
+def output(*command):
+    """What a client prints; None when it fails."""
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return None if done.returncode else done.stdout.strip()
 
 
 class PueueWorld:
@@ -54,7 +55,7 @@ class PueueWorld:
 
     def start(self):
         self.daemon = subprocess.Popen(["pueued"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        wait_until("pueued answers", lambda: answers("pueue", "status"))
+        wait_until("pueued answers", lambda: output("pueue", "status") is not None)
 
     def kill_daemon(self):
         """As a machine that runs out of memory would."""
@@ -62,7 +63,7 @@ class PueueWorld:
         self.daemon.wait()
 
     def close(self):
-        subprocess.run(["pueue", "kill", "--all"], capture_output=True, check=False)
+        output("pueue", "kill", "--all")
         self.kill_daemon()
 
 
@@ -127,41 +128,33 @@ class SlurmWorld:
         wait_until("munged has its socket", (folder / "munge.socket").exists)
         self.start()
         self.slurmd = self.run("slurmd", "-D", "-N", socket.gethostname())
-        wait_until("the node is idle", self.idle)
+        wait_until("the node is idle", lambda: output("sinfo", "--noheader", "--format=%T") == "idle")
 
     def run(self, tool, *args):
         with (self.folder / f"{tool}.out").open("ab") as out:
             return subprocess.Popen([which(tool), *args], stdout=out, stderr=out)
 
-    def idle(self):
-        done = subprocess.run(["sinfo", "--noheader", "--format=%T"], capture_output=True, text=True, check=False)
-        return done.stdout.strip() == "idle"
-
     def start(self):
         self.controller = self.run("slurmctld", "-D")
-        wait_until("slurmctld answers", lambda: answers("squeue"))
+        wait_until("slurmctld answers", lambda: output("squeue") is not None)
 
     def kill_daemon(self):
         """As soon as all that it knows is on its disk."""
         known, since = "", time.monotonic()
         while time.monotonic() - since < self.saves_every:
-            if known != (known := self.listed("--format=%i %T")):
+            if known != (known := output("squeue", "--noheader", "--format=%i %T")):
                 since = time.monotonic()
             time.sleep(0.1)
         self.controller.send_signal(signal.SIGKILL)
         self.controller.wait()
 
     def close(self):
-        subprocess.run(["scancel", f"--user={os.getuid()}"], capture_output=True, check=False)
+        output("scancel", f"--user={os.getuid()}")
         with contextlib.suppress(AssertionError):
-            wait_until("jobs are gone", lambda: not self.listed(), 20)
+            wait_until("jobs are gone", lambda: not output("squeue", "--noheader"), 20)
         for process in (self.slurmd, self.controller, self.munged):
             process.terminate()
             process.wait()
-
-    def listed(self, *args):
-        done = subprocess.run(["squeue", "--noheader", *args], capture_output=True, text=True, check=False)
-        return done.stdout.strip()
 
 
 WORLDS = {"pueue": PueueWorld, "slurm": SlurmWorld}

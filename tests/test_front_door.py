@@ -10,24 +10,23 @@ import pytest
 from harness import ROOT
 
 JUSTFILE = (ROOT / "justfile").read_text("utf-8")
-HEADER = re.compile(
-    r"^(?!set |(?:export )?\w+ :=)@?([a-z_][\w-]*)(?: .*?)?:"
-)  # a recipe's first line, not an assignment
+HEADER = re.compile(r"^(?!set |(?:export )?\w+ :=)@?([a-z_][\w-]*)(?: .*?)?:")
+"""A recipe's first line, not an assignment."""
 
 
 def just(*words, **variables):
-    """(exit code, stdout) of the environment's own just."""
+    """(exit code, stdout, stderr) of the environment's own just."""
     done = subprocess.run(
         [Path(sys.executable).parent / "just", *words],
-        cwd=ROOT, env={**os.environ, **variables}, stdout=subprocess.PIPE, text=True, check=False,
+        cwd=ROOT, env={**os.environ, **variables}, capture_output=True, text=True, check=False,
     )  # fmt: skip
-    return done.returncode, done.stdout
+    return done.returncode, done.stdout, done.stderr
 
 
 def shown():
     """The recipes that `just --list` shows."""
-    code, out = just("--list", "--unsorted")
-    assert code == 0
+    code, out, err = just("--list", "--unsorted")
+    assert code == 0, err
     return re.findall(r"^    ([a-z][\w-]*)", out, re.MULTILINE)
 
 
@@ -48,11 +47,9 @@ MISSING = re.compile(r"^error: (missing: |no preset given: |no arguments: |\'\':
 @pytest.mark.slow
 @pytest.mark.parametrize("recipe", IN_BASH)
 def test_a_recipe_without_its_argument_says_what_is_missing(recipe):
-    done = subprocess.run(
-        [Path(sys.executable).parent / "just", recipe], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    assert (done.returncode, done.stdout) == (2, "")
-    assert MISSING.search(done.stderr), done.stderr
+    code, out, err = just(recipe)
+    assert (code, out) == (2, "")
+    assert MISSING.search(err), err
 
 
 @pytest.mark.parametrize("name", IN_PYTHON)

@@ -215,17 +215,8 @@ def test_nothing_imports_a_script():
 
 def names_in(path):
     """Every identifier, attribute, keyword and constant of a file: a label that is named whole, in whatever way."""
-    for node in ast.walk(tree_of(path)):
-        if isinstance(node, ast.Name):
-            yield node.id
-        elif isinstance(node, ast.Attribute):
-            yield node.attr
-        elif isinstance(node, (ast.arg, ast.keyword)):
-            yield node.arg
-        elif isinstance(node, ast.alias):
-            yield node.name
-        elif isinstance(node, ast.Constant):
-            yield node.value
+    fields = ("id", "attr", "arg", "name", "value")
+    return {getattr(node, field, None) for node in ast.walk(tree_of(path)) for field in fields}
 
 
 PAIR_FILES = [f"traces.{p.stem}" for p in files_of("traces") if p.stem not in ("turns", "multi_turn", "__init__")]
@@ -234,7 +225,7 @@ PAIR_FILES = [f"traces.{p.stem}" for p in files_of("traces") if p.stem not in ("
 @pytest.mark.parametrize("place", [*LOSS_SIDE, "run.judging", "run.auxiliary_losses", "data.preferences", *PAIR_FILES])
 def test_no_label_is_named_on_the_loss_side(place):
     for path in files_of(place):
-        assert not set(names_in(path)) & LABELS, path
+        assert not names_in(path) & LABELS, path
 
 
 def test_what_the_loss_receives_has_no_label():
@@ -253,7 +244,7 @@ NAME_OUTCOMES = {"records", "run.intervening", "ledger.rows", "data.stored", "ru
 
 def test_outcomes_are_named_where_rows_are_written_and_pools_are_kept_and_for_oracles():
     files = [p for p in OURS.rglob("*.py") if p.relative_to(OURS).parts[0] not in ("report", "verdicts", "worlds")]
-    naming = {module_of(p).removeprefix("projected_grpo.") for p in files if "outcomes" in set(names_in(p))}
+    naming = {module_of(p).removeprefix("projected_grpo.") for p in files if "outcomes" in names_in(p)}
     assert naming == NAME_OUTCOMES
 
 
@@ -310,7 +301,7 @@ def test_the_layer_test_itself_can_fail(tmp_path):
     for i, code in enumerate(naming):
         labelled = tmp_path / f"labelled_{i}.py"  # files are read once
         labelled.write_text(code)
-        assert set(names_in(labelled)) & LABELS, code
+        assert names_in(labelled) & LABELS, code
 
 
 def test_a_shape_that_is_not_the_one_stated_is_an_error_here():

@@ -29,9 +29,10 @@ def columns(target):
     return projection_columns(dict(zip(STAGES, used, strict=True)), Projection(V, target), 1.0)[1]
 
 
-def test_the_columns_of_three_modules_by_hand():
+@pytest.mark.parametrize("target", ["update", "grad"])
+def test_the_columns_of_three_modules_by_hand(target):
     """||g||^2 = 169 + 4 + 2 = 175, of which 25 and 4 go."""
-    found = columns("update")
+    found = columns(target)
     assert found["k"] == [2, 1, 0]
     assert found["cos_in"] == pytest.approx([3 / 13, 0.0, None])
     assert found["energy_in"] == pytest.approx([25 / 169, 1.0, None])
@@ -39,9 +40,7 @@ def test_the_columns_of_three_modules_by_hand():
     assert found["removed"] == pytest.approx([25 / 175, 4 / 175, 0.0])
 
 
-def test_what_is_taken_out_of_the_gradient_is_told_of_the_gradient():
-    found = columns("grad")
-    assert found["removed"] == pytest.approx([25 / 175, 4 / 175, 0.0])
+def test_without_v_there_are_no_columns():
     assert projection_columns(dict.fromkeys(STAGES, GRADIENT), Projection(), 0.0)[1] == {}
 
 

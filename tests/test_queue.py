@@ -252,11 +252,11 @@ def test_what_only_reads_files_asks_for_no_gpu(link, home):
     assert "--gres=gpu:1" not in Slurm(1).command(replace(link("a"), gpu=False), home, ())
 
 
-@pytest.mark.parametrize("backend", [Pueue("g", 1), Slurm(0)])
-def test_a_queue_that_is_not_installed_says_what_to_do(link, home, backend, monkeypatch, tmp_path):
+@pytest.mark.parametrize(
+    ("backend", "why"), [(Pueue("g", 1), "cargo install --locked pueue"), (Slurm(0), "sbatch: not found")]
+)
+def test_a_queue_that_is_not_installed_says_what_to_do(link, home, backend, why, monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(
-        BadInput, match="cargo install --locked pueue" if isinstance(backend, Pueue) else "sbatch: not found"
-    ):
+    with pytest.raises(BadInput, match=why):
         enqueue([link("a")], home, backend)
     assert not (home / "chain.json").exists()

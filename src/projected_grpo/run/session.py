@@ -155,9 +155,7 @@ class Session:
         for place, score in enumerate(scores):
             result.samples[place]["judge"] = score
         values = {**result.step, "timing": self.world.slowest(taken)}
-        written = rows_of(
-            groups, result.samples, values, step=step, keep_token_logps=self.config.keep_token_logps
-        )  # fmt: skip
+        written = rows_of(groups, result.samples, values, step=step, keep_token_logps=self.config.keep_token_logps)
         rows = self.world.gather(written)
 
         def keep() -> None:

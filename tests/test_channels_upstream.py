@@ -143,11 +143,12 @@ def test_packed_dppo_equals_prime_rls_compute_loss(golden_channels):
 def test_hint_distill_equals_opsd_and_gkd(golden_channels, family, i):
     case = golden_channels[family]["cases"][i]
     data, p = case["inputs"], case["params"]
-    student, mask = logits(data["student_logits"]), tensor(data["labels"]) != -100
+    student, labels = logits(data["student_logits"]), ids(data["labels"])
     options = Distillation(
         beta=float(p["beta"]), temperature=p["temperature"], token_clip=p.get("token_clip"), top_k=p.get("top_k")
     )
-    out = hint_distill(student, tensor(data["teacher_logits"]), mask, options, whole=p.get("num_items_in_batch"))
+    whole = p.get("num_items_in_batch")
+    out = hint_distill(student, tensor(data["teacher_logits"]), labels != -100, labels, options, whole=whole)
     agrees(out.loss, case, student)
 
 
@@ -167,9 +168,9 @@ def test_hint_distill_over_two_contexts_equals_opsds_compute_loss(golden_channel
     full = logits(data["student_logits_full"])
     student = full[:, p["student_prompt_length"] - 1 : -1]
     teacher = tensor(data["teacher_logits_full"])[:, p["teacher_prompt_length"] - 1 : -1]
-    mask = tensor(data["labels_full"])[:, p["student_prompt_length"] :] != -100
+    labels = ids(data["labels_full"])[:, p["student_prompt_length"] :]
     options = Distillation(beta=p["beta"], temperature=p["temperature"])
-    agrees(hint_distill(student, teacher, mask, options).loss, case, full, "grad_student_logits_full")
+    agrees(hint_distill(student, teacher, labels != -100, labels, options).loss, case, full, "grad_student_logits_full")
 
 
 @pytest.mark.parametrize("i", range(2))
@@ -182,8 +183,8 @@ def test_hint_distill_equals_sdpo(golden_channels, i):
         beta=p["distillation_alpha"], importance_cap=p["distillation_is_clip"], average="sequences",
     )  # fmt: skip
     out = hint_distill(
-        student, tensor(data["teacher_logits"]), tensor(data["loss_mask"]).bool(), options,
-        token_ids=ids(data["completion_ids"]), behaviour_logps=None if old is None else tensor(old),
+        student, tensor(data["teacher_logits"]), tensor(data["loss_mask"]).bool(), ids(data["completion_ids"]), options,
+        behaviour_logps=None if old is None else tensor(old),
     )  # fmt: skip
     agrees(out.loss, case, student)
 
@@ -217,7 +218,7 @@ def test_trace_dpo_equals_simpo(golden_channels):
     mask = tensor(data["labels"])[:, 1:] != -100
     chosen, rejected = (Scored(*side) for side in halves(token_logps(policy, tokens), mask))
     torch.testing.assert_close(chosen.mean(), tensor(expected["avg_logps"][:2]), **CLOSE)
-    options = Preference("simpo", p["beta"], p["gamma_beta_ratio"], p["label_smoothing"])
+    options = Preference("simpo", p["beta"], p["gamma_beta_ratio"])
     agrees(trace_dpo(chosen, rejected, options).loss, case, policy, "grad_policy_logits")
 
 

@@ -129,9 +129,7 @@ class HintDistill:
             behaviour = None if row.behaviour_logps is None else student.new_tensor([row.behaviour_logps])
             ids = torch.tensor([row.completion_ids], dtype=torch.long, device=ours.device)
             mask = torch.ones_like(ids, dtype=torch.bool)
-            return hint_distill(
-                student, teacher, mask, self.options, token_ids=ids, behaviour_logps=behaviour, whole=whole
-            ).loss
+            return hint_distill(student, teacher, mask, ids, self.options, behaviour_logps=behaviour, whole=whole).loss
 
         yield from distilled(learner, self.rows, states, part)
 

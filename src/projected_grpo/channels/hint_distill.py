@@ -8,7 +8,7 @@ factor T^2 makes up for the temperature: upstream has none.
 
     OPSD   Distillation(): mean over tokens; top_k of the teacher, token_clip    siyan-zhao/OPSD 590ec26, opsd_trainer.py:374
     GKD    Distillation(), `whole` = num_items_in_batch    TRL 1.16.0 trl/experimental/gkd/gkd_trainer.py:238
-    SDPO   SDPO, below; top_k of the student, with a tail  TRL 1.16.0 trl/experimental/sdpo/loss_utils.py
+    SDPO   SDPO, below                                     TRL 1.16.0 trl/experimental/sdpo/loss_utils.py
 
 OPSD's token_clip caps every *entry of the vocabulary* before the sum over it (its later commit 8ae338d), not the sum:
 entries below 0 stay, so that a clipped divergence can be negative. SDPO's default compares the two models at the
@@ -31,13 +31,11 @@ from projected_grpo.channels.outputs import Average, LossOutputs, shares
 
 LOG_RATIO_BOUND = 20.0
 """SDPO's importance ratio is taken of a log-ratio within this (loss_utils.py)."""
-TAIL_FLOOR = -1e-7
-"""Highest log of the mass within top_k: what is left for the tail stays above 0 (loss_utils.py)."""
 
 
 @dataclass(frozen=True)
 class Distillation:
-    """What is compared, and how it is averaged. The defaults are OPSD's. ValueError on values that mean nothing."""
+    """What is compared, and how it is averaged. The defaults are OPSD's. ValueError where the mode ignores an option."""
 
     mode: Literal["vocabulary", "sampled_token"] = "vocabulary"
     """sampled_token: reverse KL at the sampled token alone (SDPO's default); needs beta = 1."""
@@ -47,28 +45,16 @@ class Distillation:
     token_clip: float | None = None
     """Largest entry of the vocabulary's sum."""
     top_k: int | None = None
-    """Compare this many tokens of the vocabulary alone, renormalised."""
-    top_of: Literal["teacher", "student"] = "teacher"
-    """Whose most likely tokens (OPSD: the teacher's; SDPO: the student's)."""
-    tail: bool = False
-    """With top_k: one more entry holds the rest of the mass, and nothing is renormalised."""
+    """Compare the teacher's most likely tokens alone, this many, renormalised."""
     importance_cap: float | None = None
     """Weigh a token by student / behaviour probability, at most this; needs behaviour_logps (SDPO: 2)."""
     average: Average = "tokens"
 
     def __post_init__(self) -> None:
-        if not 0 <= self.beta <= 1:
-            raise ValueError(f"beta={self.beta} is not between 0 and 1")
-        if not self.temperature > 0:
-            raise ValueError(f"temperature={self.temperature} is not above 0")
         if self.mode == "sampled_token" and (self.beta != 1 or self.top_k is not None or self.token_clip is not None):
             raise ValueError(
                 "mode sampled_token is reverse KL at one token: it needs beta=1, no top_k and no token_clip"
             )
-        if self.top_k is not None and self.top_k < 1:
-            raise ValueError(f"top_k={self.top_k} is not at least 1")
-        if self.tail and self.top_k is None:
-            raise ValueError("tail=True needs top_k")
 
 
 OPSD = Distillation()
@@ -81,36 +67,32 @@ def hint_distill(
     student_logits: Float[Tensor, "b t v"],
     teacher_logits: Float[Tensor, "b t v"],
     mask: Bool[Tensor, "b t"],
+    token_ids: Int[Tensor, "b t"],
     options: Distillation = OPSD,
     *,
-    token_ids: Int[Tensor, "b t"] | None = None,
     behaviour_logps: Float[Tensor, "b t"] | None = None,
     whole: int | None = None,
 ) -> LossOutputs:
     """Mean divergence of the student from the teacher over the completion's tokens.
 
     student_logits, teacher_logits: at the positions that predict the same tokens, the teacher's in the hinted context;
-    no gradient reaches the teacher. mask: valid tokens. token_ids: the sampled tokens, for mode sampled_token and for
-    importance_cap. behaviour_logps: of the policy that sampled them; None: on-policy, every weight 1. whole: valid tokens
-    (average "sequences": sequences) of the whole step; None: of this batch.
+    no gradient reaches the teacher. mask: valid tokens. token_ids: the sampled tokens. behaviour_logps: of the policy that
+    sampled them; None: on-policy, every weight 1. whole: valid tokens (average "sequences": sequences) of the whole step;
+    None: of this batch.
 
-    ValueError where the mode needs token_ids and has none, or with importance_cap and behaviour_logps but no token_ids.
     Metric `divergence`: mean over this batch's valid tokens, before weights.
     """
-    sampled = options.mode == "sampled_token"
-    weighted = options.importance_cap is not None and behaviour_logps is not None
-    if token_ids is None and (sampled or weighted):
-        raise ValueError("token_ids are needed for mode sampled_token and for importance_cap")
     student, teacher = student_logits[mask], teacher_logits.detach()[mask].to(student_logits)
-    if token_ids is not None and sampled:
+    if options.mode == "sampled_token":
         values = at_sampled_token(student / options.temperature, teacher / options.temperature, token_ids[mask])
     else:
         values = divergence(student, teacher, options)
     mean = values.detach().sum() / max(len(values), 1)
-    if weighted and token_ids is not None and behaviour_logps is not None and options.importance_cap is not None:
+    if options.importance_cap is not None and behaviour_logps is not None:
         logps = student.detach() / options.temperature
         logps = logps.log_softmax(-1).gather(-1, token_ids[mask][:, None]).squeeze(-1)
-        values = values * importance(logps, behaviour_logps[mask].to(logps), options.importance_cap)
+        log_ratio = (logps - behaviour_logps.detach()[mask].to(logps)).clamp(-LOG_RATIO_BOUND, LOG_RATIO_BOUND)
+        values = values * log_ratio.exp().clamp(max=options.importance_cap)
     return LossOutputs((values * shares(mask, values, options.average, whole)).sum(), {"divergence": mean})
 
 
@@ -118,7 +100,11 @@ def divergence(
     student_logits: Float[Tensor, "n v"], teacher_logits: Float[Tensor, "n v"], options: Distillation
 ) -> Float[Tensor, " n"]:
     """Generalised Jensen-Shannon divergence at each position."""
-    student, teacher = _supported(student_logits / options.temperature, teacher_logits / options.temperature, options)
+    student, teacher = student_logits / options.temperature, teacher_logits / options.temperature
+    if options.top_k is not None:
+        chosen = teacher.topk(options.top_k, -1).indices
+        student, teacher = student.gather(-1, chosen), teacher.gather(-1, chosen)
+    student, teacher = student.log_softmax(-1), teacher.log_softmax(-1)
     beta = options.beta
     if beta == 0:
         entries = _relative_entropy(teacher, student)
@@ -141,27 +127,6 @@ def _relative_entropy(p: Float[Tensor, "n v"], q: Float[Tensor, "n v"]) -> Float
     return mass * (torch.where(there, p, zero) - torch.where(there, q, zero))
 
 
-def _supported(
-    student: Float[Tensor, "n v"], teacher: Float[Tensor, "n v"], options: Distillation
-) -> tuple[Float[Tensor, "n k"], Float[Tensor, "n k"]]:
-    """Both log-probabilities on the tokens that are compared."""
-    if options.top_k is None:
-        return student.log_softmax(-1), teacher.log_softmax(-1)
-    chosen = (teacher if options.top_of == "teacher" else student.detach()).topk(options.top_k, -1).indices
-    if not options.tail:
-        return student.gather(-1, chosen).log_softmax(-1), teacher.gather(-1, chosen).log_softmax(-1)
-    # Not log_softmax: where hardly anything is left for the tail, its rounding is not upstream's in the ninth digit.
-    held = (side.gather(-1, chosen) - side.logsumexp(-1, keepdim=True) for side in (student, teacher))
-    student_held, teacher_held = map(_with_tail, held)
-    return student_held, teacher_held
-
-
-def _with_tail(logps: Float[Tensor, "n k"]) -> Float[Tensor, "n k1"]:
-    """One more entry: the log of the mass that the others leave."""
-    held = logps.logsumexp(-1, keepdim=True).clamp(max=TAIL_FLOOR)
-    return torch.cat([logps, (-held.expm1()).log()], -1)
-
-
 def at_sampled_token(
     student_logits: Float[Tensor, "n v"], teacher_logits: Float[Tensor, "n v"], token_ids: Int[Tensor, " n"]
 ) -> Float[Tensor, " n"]:
@@ -170,8 +135,3 @@ def at_sampled_token(
         logits.log_softmax(-1).gather(-1, token_ids[:, None]).squeeze(-1) for logits in (student_logits, teacher_logits)
     )
     return (student - teacher).detach() * student
-
-
-def importance(logps: Float[Tensor, " n"], behaviour_logps: Float[Tensor, " n"], cap: float) -> Float[Tensor, " n"]:
-    """exp(logp - behaviour), at most `cap`; not differentiated."""
-    return (logps - behaviour_logps).detach().clamp(-LOG_RATIO_BOUND, LOG_RATIO_BOUND).exp().clamp(max=cap)

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from projected_grpo.channels.dppo import dppo, packed_loss
+from projected_grpo.channels.dppo import dppo
 from projected_grpo.channels.hint_distill import SDPO, Distillation, hint_distill
 from projected_grpo.channels.policy import policy_loss
 from projected_grpo.channels.taid import taid
@@ -71,7 +71,7 @@ def test_dppo_in_the_loop_is_dppo_of_prime_rl_with_the_step_as_one_pack():
         trainer_logprobs=logps.flatten(), inference_logprobs=behaviour.flatten(),
         advantages=a[:, None].expand(3, 5).flatten(), loss_mask=mask.flatten(), loss_weights=None,
     )  # fmt: skip
-    torch.testing.assert_close(terms.per_sample.sum(), packed_loss([one], dppo, n).loss)
+    torch.testing.assert_close(terms.per_sample.sum(), dppo(one).loss / n)
     dropped = terms.at_clip @ mask.sum(1).to(terms.at_clip)
     assert float(dropped) == pytest.approx(float(dppo(one).metrics["is_masked"]) * n)
     assert dropped > 0

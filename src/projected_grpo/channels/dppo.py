@@ -7,7 +7,7 @@ policy that sampled it.
 
 Source: PrimeIntellect-ai/prime-rl 559b447, src/prime_rl/trainer/rl/loss.py:109-161, with its defaults (configs/trainer.py:
 494-507). A sum, not a mean: the caller divides by the loss tokens of the whole optimizer step, of all ranks and
-micro-batches (`packed_loss`, upstream's compute_loss).
+micro-batches (upstream's compute_loss, loss.py:285).
 
 Two mistakes that are easy to make, and that tests/references pins: the quadratic term over kept tokens alone, and adv_tau in
 its place.
@@ -23,7 +23,6 @@ Deviation: tokens that are masked or dropped never enter exp, so that an infinit
 nothing (upstream multiplies by the mask: 0 x inf is NaN). A kept token's log-ratio is not clamped.
 """
 
-from collections.abc import Callable, Sequence
 from typing import Protocol, runtime_checkable
 
 import torch
@@ -114,16 +113,3 @@ def _mean(values: Tensor, chosen: Tensor) -> Tensor:
     """Mean of the chosen ones; 0 where there are none."""
     values = values if values.is_floating_point() else values.float()
     return values[chosen].sum() / chosen.sum().clamp(min=1)
-
-
-def packed_loss(
-    sequences: Sequence[LossInputs], loss_fn: Callable[[LossInputs], LossOutputs], scale: int
-) -> LossOutputs:
-    """Losses of packed sequences added up and divided by `scale`, the loss tokens of the whole optimizer step: of all
-    ranks and of all micro-batches. Metrics are stacked, one entry a sequence. ValueError without a sequence. Upstream:
-    compute_loss, loss.py:285."""
-    if not sequences:
-        raise ValueError("packed_loss needs at least one sequence")
-    outputs = [loss_fn(sequence) for sequence in sequences]
-    stacked = {name: torch.stack([o.metrics[name] for o in outputs]) for name in outputs[0].metrics}
-    return LossOutputs(torch.stack([o.loss for o in outputs]).sum() / max(scale, 1), stacked)

@@ -12,7 +12,7 @@ from harness import tensor
 from projected_grpo.channels.dppo import dppo
 from projected_grpo.channels.hint_distill import Distillation, divergence, hint_distill
 from projected_grpo.channels.policy import policy_loss
-from projected_grpo.channels.taid import Schedule, advance, start, taid
+from projected_grpo.channels.taid import Progress, Schedule, advance, taid
 from projected_grpo.channels.trace_dpo import Preference, Scored, trace_dpo
 
 CLOSE = {"rtol": 1e-9, "atol": 1e-12}
@@ -235,7 +235,7 @@ def test_the_way_of_t_equals_upstream(golden_channels, i):
     case = golden_channels["taid"]["update_t_traces"][i]
     p = case["params"]
     schedule = Schedule(p["t_start"], p["t_end"], p["alpha"], p["beta"], adaptive=not p["disable_adaptive"])
-    progress = start(schedule)
+    progress = Progress(schedule.t_start)
     for seen in case["trace"]:
         progress = advance(progress, schedule, seen["loss"], seen["global_step"], p["num_train_steps"])
         assert progress.t == pytest.approx(seen["t_after"], rel=1e-9)

@@ -104,7 +104,7 @@ def test_taid_in_the_loop_is_its_definition_a_row_at_a_time(tiny64, cache):
 def test_the_target_moves_as_upstream_moves_it_and_a_checkpoint_keeps_where_it_is():
     config = dataclasses.replace(TINY, taid_weight=1.0, teacher="tiny", steps=10)
     auxiliary = AuxiliaryLosses(config)
-    expected = taid.start(taid.Schedule())
+    expected = taid.Progress(taid.Schedule().t_start)
     for step, loss in enumerate((5.0, 4.0, 4.5)):
         told = {"taid": {"loss": loss, "rows": 2.0}}
         auxiliary.after(step, told)

@@ -7,8 +7,7 @@ them).
             (Meng et al. 2024, arXiv:2405.14734, equation 6; princeton-nlp/SimPO 1b3e8f3 scripts/simpo_trainer.py:560, 648)
 
 The reference is free: it is the model without its adapter (delta_S = 0). dpo without reference log-probabilities
-compares the policy with the uniform distribution, which adds nothing (reference-free DPO). With label_smoothing e both
-are -(1 - e) log sigmoid(x) - e log sigmoid(-x) (conservative DPO; SimPO's option of that name).
+compares the policy with the uniform distribution, which adds nothing (reference-free DPO).
 
 Deviations: masked positions are exact zeros before any arithmetic; an empty completion has log-probability 0 (SimPO: 0
 / 0); no pairs is an exact zero, attached to the graph.
@@ -27,22 +26,12 @@ from projected_grpo.channels.outputs import LossOutputs
 
 @dataclass(frozen=True)
 class Preference:
-    """Which loss. The defaults are DPO's; SIMPO has SimPO's. ValueError on values that mean nothing."""
+    """Which loss. The defaults are DPO's; SIMPO has SimPO's."""
 
     kind: Literal["dpo", "simpo"] = "dpo"
     beta: float = 0.1
     gamma_beta_ratio: float = 0.0
     """simpo: the margin that a pair must have, in units of beta."""
-    label_smoothing: float = 0.0
-    """Fraction of pairs that is thought to be the wrong way round."""
-
-    def __post_init__(self) -> None:
-        if not self.beta > 0:
-            raise ValueError(f"beta={self.beta} is not above 0")
-        if not 0 <= self.label_smoothing < 0.5:
-            raise ValueError(f"label_smoothing={self.label_smoothing} is not in [0, 0.5)")
-        if self.kind == "dpo" and self.gamma_beta_ratio:
-            raise ValueError("gamma_beta_ratio is simpo's: dpo has no margin")
 
 
 DPO = Preference()
@@ -92,8 +81,6 @@ def trace_dpo(chosen: Scored, rejected: Scored, options: Preference = DPO, *, wh
     rewards = options.beta * (better - worse)
     x = rewards - options.beta * options.gamma_beta_ratio
     losses = -logsigmoid(x)
-    if options.label_smoothing:
-        losses = (1 - options.label_smoothing) * losses - options.label_smoothing * logsigmoid(-x)
     n, margin = max(len(rewards), 1), rewards.detach()
     metrics = {"margin": margin.sum() / n, "accuracy": (margin > 0).to(margin).sum() / n}
     return LossOutputs(losses.sum() / max(len(rewards) if whole is None else whole, 1), metrics)

@@ -54,7 +54,7 @@ class AuxiliaryLosses:
     """TAID's: the merged model."""
     facts: dict[str, str] = field(default_factory=dict)
     """Hashes for the manifest: of the preference pairs and of TAID's teacher."""
-    progress: taid.Progress = field(default_factory=lambda: taid.start(SCHEDULE))
+    progress: taid.Progress = field(default_factory=lambda: taid.Progress(SCHEDULE.t_start))
     """Where TAID's target is."""
 
     def at(self, step: int, groups: Sequence[Group]) -> list[AuxiliaryLoss]:
@@ -207,10 +207,6 @@ def action_pairs(found: Preferences, loaded: LoadedModel, place: str) -> list[Ac
             )
         if (n := len(prompt) + max(map(len, sides))) > loaded.context:
             raise BadInput(f"{place}, pair {i}: {n} tokens, the model's context is {loaded.context}; leave it out")
-        if max(*prompt, *sides[0], *sides[1]) >= len(loaded.tokenizer):
-            raise BadInput(
-                f"{place}, pair {i}: a token id is beyond the tokenizer's {len(loaded.tokenizer)}; leave it out"
-            )
         if sides[0] == sides[1]:
             raise BadInput(f"{place}, pair {i}: chosen and rejected are the same tokens; leave it out")
         out.append(ActionPair(prompt, *sides))

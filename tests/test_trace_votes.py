@@ -11,7 +11,6 @@ from harness import ROOT
 from queue_world import free_port
 
 from projected_grpo.channels.auxiliary import ActionPair
-from projected_grpo.channels.preference_pairs import kl_from_random
 from projected_grpo.data.preferences import MAJORITY, read_preferences
 from projected_grpo.data.problems import load_problems
 from projected_grpo.ledger.errors import BadInput
@@ -120,17 +119,6 @@ def test_a_pair_s_number_is_what_the_model_gives_to_both_actions(loaded_once):
     assert margins(loaded_once, pairs) == pytest.approx(by_hand, abs=1e-4)
 
 
-def test_pairs_of_one_trace_are_not_independent():
-    """A sneaky fail: three traces whose pairs repeat one another, taken as sixty observations."""
-    ours, chance = [1.0 + i % 20 / 100 for i in range(60)], [i % 20 / 100 for i in range(60)]
-    blocks = [i // 20 for i in range(60)]
-    assert kl_from_random(ours, chance, bins=5).p == 0.001
-    assert kl_from_random(ours, chance, bins=5, blocks=blocks).p > 0.05  # one of eight deals is the real one
-    assert kl_from_random(ours, chance, bins=5, blocks=range(60)).p == 0.001
-    with pytest.raises(ValueError, match="3 blocks for 60 pairs"):
-        kl_from_random(ours, chance, blocks=[0, 1, 2])
-
-
 def test_the_student_s_own_numbers_are_held_against_the_random_ones_of_the_same_states(loaded_once):
     said = answers(["a", "a", "a"], ["a", "a", "a"])
     found = pairs_of_answers(loaded_once, [TRACE], said)
@@ -138,10 +126,10 @@ def test_the_student_s_own_numbers_are_held_against_the_random_ones_of_the_same_
     for problems in (20, 1):
         many = [dataclasses.replace(TRACE, trace_id=f"t{i}", problem_id=f"p{i % problems}") for i in range(20)]
         said = answers(*[["a", "a", "a"]] * 40, traces=many)
-        told = from_random(loaded_once, pairs_of_answers(loaded_once, many, said))
-        assert told.n == 40
+        found = pairs_of_answers(loaded_once, many, said)
+        assert len(found.pairs) == 40
         # The majority is always on one side, by chance it is on either. Twenty traces of one problem are one observation.
-        assert (told.p < 0.05) == (problems == 20)
+        assert (from_random(loaded_once, found).p < 0.05) == (problems == 20)
 
 
 # ---------------------------------------------------------------- the verdict

@@ -13,7 +13,7 @@ text, and so is the student's.
 Do the pairs say more than chance? Each has a number (for instance the student's log-probability of the chosen action
 minus that of the rejected one), and so have pairs drawn at random from the same states' actions. KL(pairs || random)
 between the two histograms is above 0 for any two finite samples, so it is read with its null: the same KL after the
-labels "pair" and "random" are dealt out again, many times.
+labels "pair" and "random" are dealt out again, many times, of whole blocks of pairs.
 """
 
 import math
@@ -38,9 +38,8 @@ class Proposals:
 
 @dataclass(frozen=True)
 class PreferencePair:
-    """`chosen` is preferred to `rejected` at `state`."""
+    """`chosen` is preferred to `rejected`."""
 
-    state: Any
     chosen: Any
     rejected: Any
     reason: Literal["majority over student", "student over minority"]
@@ -48,45 +47,33 @@ class PreferencePair:
     """Teachers that proposed the chosen action (majority over student) or the rejected one (student over minority)."""
 
 
-def same(action: Any) -> Hashable:
-    """Two actions are the same where they are equal."""
-    return action
-
-
-def pairs_of(step: Proposals, key: Callable[[Any], Hashable] = same) -> list[PreferencePair]:
+def pairs_of(step: Proposals, key: Callable[[Any], Hashable]) -> list[PreferencePair]:
     """The pairs of one step, the majority's first, minorities by falling votes and then in the order of their first
     proposal.
 
     key: what two actions must share to count as the same one (for instance their text without white space at the end).
-    Of equal ones the first that was proposed represents all. ValueError without a teacher.
+    Of equal ones the first that was proposed represents all.
     """
-    if not step.teachers:
-        raise ValueError("a step needs at least one teacher's proposal")
     first = {key(action): action for action in reversed(step.teachers)}
     (top, most), *others = Counter(key(action) for action in step.teachers).most_common()
     student = key(step.student)
     if 2 * most <= len(step.teachers):
         return []
-    pairs = (
-        [] if top == student else [PreferencePair(step.state, first[top], step.student, "majority over student", most)]
-    )
+    pairs = [] if top == student else [PreferencePair(first[top], step.student, "majority over student", most)]
     return pairs + [
-        PreferencePair(step.state, step.student, first[action], "student over minority", votes)
+        PreferencePair(step.student, first[action], "student over minority", votes)
         for action, votes in others
         if action != student
     ]
 
 
 def random_pairs(
-    steps: Sequence[Proposals], n: int, seed: int | str, key: Callable[[Any], Hashable] = same
+    steps: Sequence[Proposals], n: int, seed: int | str, key: Callable[[Any], Hashable]
 ) -> list[tuple[Any, Any, Any]]:
     """n pairs (state, one action, another) drawn at random: a step by chance, then two different actions of it by
-    chance, each action of a step as likely as any other; of equal ones the student's, or the first, represents all.
-    ValueError where no step has two different actions."""
+    chance, each action of a step as likely as any other; of equal ones the student's, or the first, represents all."""
     actions = [list({key(a): a for a in reversed((s.student, *s.teachers))}.values()) for s in steps]
     able = [i for i, found in enumerate(actions) if len(found) > 1]
-    if n and not able:
-        raise ValueError("no step has two different actions to draw a pair from")
     draw = random.Random(seed)
     return [(steps[i].state, *draw.sample(actions[i], 2)) for i in (draw.choice(able) for _ in range(n))]
 
@@ -101,31 +88,27 @@ class FromRandom:
     """Its mean where the two samples are dealt out at random."""
     p: float
     """Fraction of deals, the real one among them, with at least this KL."""
-    n: int
-    """Numbers of pairs."""
 
 
 def kl_from_random(
     pairs: Sequence[float],
     random_ones: Sequence[float],
+    blocks: Sequence[Hashable],
     *,
     bins: int = 10,
     deals: int = 999,
     seed: int = 0,
-    blocks: Sequence[Hashable] | None = None,
 ) -> FromRandom | None:
-    """KL of the pairs' numbers from the random pairs', with its null. None where a sample has fewer than 2 numbers per bin.
+    """KL of the pairs' numbers from the random pairs', with its null. None with fewer than 2 pairs per bin.
 
-    bins: of equal counts over both samples together; equal numbers share a bin. Each bin of each histogram has half a count
-    more, so that none is empty. blocks: of each pair, for instance its trace; the random one at the same place then belongs
-    to it, and a deal changes the sides of whole blocks, since numbers of one block are not independent. ValueError on a
-    number that is not finite, or blocks of another length.
+    blocks: of each pair, for instance its trace; the random one at the same place belongs to it, and a deal changes the
+    sides of whole blocks, since numbers of one block are not independent. bins: of equal counts over both samples together;
+    equal numbers share a bin. Each bin of each histogram has half a count more, so that none is empty. ValueError on a
+    number that is not finite.
     """
     if bad := [x for x in (*pairs, *random_ones) if not math.isfinite(x)]:
         raise ValueError(f"a pair's number is {bad[0]}")
-    if blocks is not None and not len(blocks) == len(pairs) == len(random_ones):
-        raise ValueError(f"{len(blocks)} blocks for {len(pairs)} pairs and {len(random_ones)} random ones")
-    if min(len(pairs), len(random_ones)) < 2 * bins:
+    if len(pairs) < 2 * bins:
         return None
     pooled = [*pairs, *random_ones]
     ranked = sorted(pooled)
@@ -135,15 +118,11 @@ def kl_from_random(
     kl = _kl(places[:n], places[n:], bins)
     dealt = []
     for _ in range(deals):
-        if blocks is None:
-            deal.shuffle(places)
-            dealt.append(_kl(places[:n], places[n:], bins))
-        else:
-            swap = {block: deal.random() < 0.5 for block in dict.fromkeys(blocks)}
-            both = zip(places[:n], places[n:], blocks, strict=True)
-            ours, theirs = zip(*((b, a) if swap[block] else (a, b) for a, b, block in both), strict=True)
-            dealt.append(_kl(ours, theirs, bins))
-    return FromRandom(kl, sum(dealt) / deals, (1 + sum(d >= kl for d in dealt)) / (1 + deals), n)
+        swap = {block: deal.random() < 0.5 for block in dict.fromkeys(blocks)}
+        both = zip(places[:n], places[n:], blocks, strict=True)
+        ours, theirs = zip(*((b, a) if swap[block] else (a, b) for a, b, block in both), strict=True)
+        dealt.append(_kl(ours, theirs, bins))
+    return FromRandom(kl, sum(dealt) / deals, (1 + sum(d >= kl for d in dealt)) / (1 + deals))
 
 
 def _kl(p: Sequence[int], q: Sequence[int], bins: int) -> float:

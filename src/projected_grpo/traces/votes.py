@@ -8,7 +8,7 @@ tokens: what trace DPO moves. Each pair has one that is drawn at random from the
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -24,7 +24,7 @@ from projected_grpo.model.load import LoadedModel
 from projected_grpo.model.logprobs import token_batch
 from projected_grpo.traces.answers import Answer, Folder
 from projected_grpo.traces.from_run import KINDS
-from projected_grpo.traces.record import Step, Trace
+from projected_grpo.traces.record import Action, Step, Trace
 from projected_grpo.traces.states import state_id
 
 TOKENS_AT_ONCE = 8192
@@ -35,26 +35,20 @@ Side = tuple[Ids, Ids]
 """Prompt and action."""
 
 
-@dataclass(frozen=True)
-class Act:
-    """What the student did, or a teacher would do."""
-
-    text: str
-    ids: Ids
-
-
-def same(act: Act) -> str:
+def same(action: Action) -> str:
     """Returns what two equal actions share."""
-    return act.text.rstrip()
+    return action.text.rstrip()
 
 
-def state_pairs(trace: str, turn: int, proposals: Proposals) -> Iterator[tuple[int, StoredPair]]:
-    """Yields the pairs of one state with their places. Two texts can be the same tokens (a tokenizer that composes accents):
-    then nothing is preferred."""
+def state_pairs(trace: str, turn: int, proposals: Proposals) -> list[StoredPair]:
+    """Returns the pairs of one state. Two texts can be the same tokens (a tokenizer that composes accents): then nothing is
+    preferred."""
     n = len(proposals.teachers)
-    for i, p in enumerate(pairs_of(proposals, key=same)):
-        if p.chosen.ids != p.rejected.ids:
-            yield i, StoredPair(trace, turn, n, p.votes, p.reason, p.state, p.chosen.ids, p.rejected.ids)
+    return [
+        StoredPair(trace, turn, n, p.votes, p.reason, proposals.state, p.chosen.ids, p.rejected.ids)
+        for p in pairs_of(proposals, key=same)
+        if p.chosen.ids != p.rejected.ids
+    ]
 
 
 # ---------------------------------------------------------------- teachers that have sampled the same problems
@@ -91,16 +85,16 @@ def pairs_of_pools(student: Path, teachers: Sequence[Path]) -> OfPools:
                 "sample all of them with the same --hint and --prompt-setup"
             )
         for j, rollout in enumerate(group.rollouts):
-            actions = [g.rollouts[j % len(g.rollouts)] for g in there]
+            sampled = [rollout, *(g.rollouts[j % len(g.rollouts)] for g in there)]
+            first, *others = (Action(r.completion, r.completion_ids, None, r.truncated) for r in sampled)
             if len(there) < len(teachers):
                 out.without += 1
-            elif any(r.truncated for r in (rollout, *actions)):
+            elif any(action.truncated for action in (first, *others)):
                 out.cut += 1
             else:
                 out.traces += 1
-                first, *others = (Act(r.completion, r.completion_ids) for r in (rollout, *actions))
                 trace = f"{place}/{group.problem_id}/{rollout.sample_id}"
-                out.pairs += [pair for _, pair in state_pairs(trace, 0, Proposals(rollout.prompt_ids, first, others))]
+                out.pairs += state_pairs(trace, 0, Proposals(rollout.prompt_ids, first, others))
     if not out.traces:
         raise BadInput(f"{student}: none of its {out.cut + out.without} rollouts can be replayed ({out.cut} cut, "
                        f"{out.without} of problems that a teacher was not asked)")  # fmt: skip
@@ -175,35 +169,31 @@ def pairs_of_answers(loaded: LoadedModel, traces: Iterable[Trace], answers: Fold
             words, votes = Counter(same(a) for a in acts).most_common(1)[0]
             if votes > n / 2:
                 agreed.append((words, trace.problem_id))
-            _add_state(out, trace, turn, Proposals(step.ids, Act(step.action.text, step.action.ids), acts))
+            proposals = Proposals(step.ids, step.action, acts)
+            for i, pair in enumerate(state_pairs(trace.trace_id, turn, proposals)):
+                [(state, one, other)] = random_pairs([proposals], 1, seed=f"{trace.trace_id} {turn} {i}", key=same)
+                out.pairs.append(pair)
+                out.drawn.append(((state, one.ids), (state, other.ids)))
+                out.of_problem.append(trace.problem_id)
     on = Counter(words for words, _ in set(agreed))
     out.problems = len(problems)
     out.elsewhere = sum(on[words] > 1 for words, _ in agreed) / len(agreed) if agreed else None
     return out
 
 
-def _whole_acts(loaded: LoadedModel, step: Step, answers: Sequence[Answer]) -> list[Act] | None:
+def _whole_acts(loaded: LoadedModel, step: Step, answers: Sequence[Answer]) -> list[Action] | None:
     """Returns what the teachers propose; None where an action was cut, is empty or has no room in the context."""
-    acts = [Act(a.text, loaded.answer_ids(a.text)) for a in answers]
+    acts = [Action(a.text, loaded.answer_ids(a.text), None, a.finish not in WHOLE) for a in answers]
     room = loaded.context - len(step.ids)
-    cut = any(a.finish not in WHOLE or not a.text.strip() for a in answers)
-    return None if step.action.truncated or cut or max(len(a.ids) for a in acts) > room else acts
-
-
-def _add_state(out: OfAnswers, trace: Trace, turn: int, proposals: Proposals) -> None:
-    """Adds a state's pairs, each with one that is drawn from the same actions by a seed of its place."""
-    for i, pair in state_pairs(trace.trace_id, turn, proposals):
-        [(state, one, other)] = random_pairs([proposals], 1, seed=f"{trace.trace_id} {turn} {i}", key=same)
-        out.pairs.append(pair)
-        out.drawn.append(((state, one.ids), (state, other.ids)))
-        out.of_problem.append(trace.problem_id)
+    usable = all(a.text.strip() and not a.truncated and len(a.ids) <= room for a in acts)
+    return acts if usable and not step.action.truncated else None
 
 
 def from_random(loaded: LoadedModel, found: OfAnswers) -> FromRandom | None:
     """Returns how far the pairs are from the random ones, problems dealt whole; None with too few pairs."""
     sides = [((p.prompt, p.chosen), (p.prompt, p.rejected)) for p in found.pairs]
     ours, chance = margins(loaded, sides), margins(loaded, found.drawn)
-    return kl_from_random(ours, chance, blocks=found.of_problem)
+    return kl_from_random(ours, chance, found.of_problem)
 
 
 @torch.no_grad()

@@ -99,7 +99,7 @@ class Folder:
             ],
             usd=self.usd,
             unknown_usd=sum(a.usd for a in self.lines if a.prompt_tokens is None),
-            free=[t.name for t in self.teachers if t.free],
+            free=[t.name for t in self.teachers if not t.usd(1, 1)],
             models={name: frozenset(a.model for a in self.answers.values() if a.teacher == name) for name in names},
             over_cap=self.usd - self.budget,
         )
@@ -122,11 +122,6 @@ def read_answers(folder: Path) -> Folder:
     )
 
 
-COLUMNS = (
-    "teacher", "answers", "cut", "failed calls", "tokens in", "tokens out", "$", "of it at most", "s p50", "s p95",
-)  # fmt: skip
-
-
 def cost_table(found: Folder) -> str:
     """Returns one line a teacher. `cut`: answers that max_tokens ended; `of it at most`: $ of calls of unknown cost."""
     from tabulate import tabulate  # of the extra `report`
@@ -137,17 +132,17 @@ def cost_table(found: Folder) -> str:
         of = [a for a in lines if not a.error]
         seconds = [found.seconds[a.state, a.teacher] for a in of]
         rows.append(
-            [
-                teacher.name,
-                f"{len(of)} of {len(found.states)}",
-                sum(a.finish == "length" for a in of),
-                len(lines) - len(of),
-                sum(a.prompt_tokens or 0 for a in of),
-                sum(a.completion_tokens or 0 for a in of),
-                f"{sum(a.usd for a in lines):.4f}",
-                f"{sum(a.usd for a in lines if a.prompt_tokens is None):.4f}",
-                f"{median(seconds):.2f}" if seconds else "-",
-                f"{p95(seconds):.2f}" if seconds else "-",
-            ]
+            {
+                "teacher": teacher.name,
+                "answers": f"{len(of)} of {len(found.states)}",
+                "cut": sum(a.finish == "length" for a in of),
+                "failed calls": len(lines) - len(of),
+                "tokens in": sum(a.prompt_tokens or 0 for a in of),
+                "tokens out": sum(a.completion_tokens or 0 for a in of),
+                "$": f"{sum(a.usd for a in lines):.4f}",
+                "of it at most": f"{sum(a.usd for a in lines if a.prompt_tokens is None):.4f}",
+                "s p50": f"{median(seconds):.2f}" if seconds else "-",
+                "s p95": f"{p95(seconds):.2f}" if seconds else "-",
+            }
         )
-    return tabulate(rows, COLUMNS, disable_numparse=True, colalign=("left", *["right"] * (len(COLUMNS) - 1)))
+    return tabulate(rows, headers="keys", disable_numparse=True, colalign=("left", *["right"] * (len(rows[0]) - 1)))

@@ -16,8 +16,8 @@ Format = Literal["verifiers", "openenv"]
 FILES: Mapping[Format, str] = {"verifiers": verifiers_format.FILE, "openenv": openenv_format.FILE}
 
 
-def export(kind: Format, folder: Path, header: Header, traces: Iterable[Trace]) -> Path:
-    """Writes traces as a file of the format in a folder; returns its path.
+def export(kind: Format, folder: Path, header: Header, traces: Iterable[Trace]) -> None:
+    """Writes traces as a file of the format in a folder.
 
     BadInput when the file is there already, or names the trace that the format cannot hold. Nothing is written then.
     """
@@ -37,4 +37,3 @@ def export(kind: Format, folder: Path, header: Header, traces: Iterable[Trace]) 
         metadata = json.dumps({"openenv": "0.10.0", "projected_grpo": asdict(header)}, indent=2) + "\n"
         write_atomic(folder / openenv_format.METADATA, metadata.encode())
     write_atomic(path, b"".join(lines))
-    return path

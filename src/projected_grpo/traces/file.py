@@ -12,6 +12,7 @@ import json
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Literal
 
 from pydantic import TypeAdapter
 
@@ -19,8 +20,6 @@ from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.files import lines_of, row_of, write_atomic
 from projected_grpo.traces.record import Trace
 
-FORMAT = "projected_grpo traces"
-VERSION = 2
 MAKE_ONE = "write one with `just traces RUN` or `just multi-turn PRESET`"
 
 
@@ -54,26 +53,20 @@ class Header:
 
 @dataclass(frozen=True)
 class _FirstLine(Header):
-    format: str
-    version: int
+    format: Literal["projected_grpo traces"]
+    version: Literal[2]
 
 
 _FIRST, _TRACE = TypeAdapter(_FirstLine), TypeAdapter(Trace)
 
 
-def write_traces(path: Path, header: Header, traces: Iterable[Trace]) -> int:
-    """Writes a trace file whole, the same bytes for the same traces; returns their number.
-
-    BadInput when the place is taken or cannot be written, or when there are no traces.
-    """
+def write_traces(path: Path, header: Header, traces: Iterable[Trace]) -> None:
+    """Writes a trace file whole, the same bytes for the same traces. BadInput when the place is taken."""
     if path.exists():
         raise BadInput(f"--out {path}: exists and is never overwritten; choose another")
-    lines = [json.dumps({"format": FORMAT, "version": VERSION, **asdict(header)})]
+    lines = [json.dumps({"format": "projected_grpo traces", "version": 2, **asdict(header)})]
     lines += [json.dumps(asdict(trace), allow_nan=False) for trace in traces]
-    if len(lines) == 1:
-        raise BadInput(f"--out {path}: there are no traces to write")
     write_atomic(path, gzip.compress("".join(line + "\n" for line in lines).encode(), 6, mtime=0))
-    return len(lines) - 1
 
 
 def open_traces(path: Path) -> tuple[Header, Iterator[Trace]]:
@@ -84,10 +77,9 @@ def open_traces(path: Path) -> tuple[Header, Iterator[Trace]]:
     if not path.is_file():
         raise BadInput(f"{path}: no such file; {MAKE_ONE}")
     _, line = next(lines_of(path), (1, b"null"))
-    said = asdict(row_of(_FIRST, line, f"{path}:1"))
-    if (kind := (said.pop("format"), said.pop("version"))) != (FORMAT, VERSION):
-        raise BadInput(f"{path}: {kind[0]!r} version {kind[1]}, this version reads {VERSION} of {FORMAT!r}; {MAKE_ONE}")
-    return Header(**said), _traces(path)
+    first = asdict(row_of(_FIRST, line, f"{path}:1"))
+    del first["format"], first["version"]
+    return Header(**first), _traces(path)
 
 
 def _traces(path: Path) -> Iterator[Trace]:

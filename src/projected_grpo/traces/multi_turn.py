@@ -21,11 +21,16 @@ from projected_grpo.run.prepare import default_out, load, log_isolation, show_te
 from projected_grpo.run.trained import load_trained
 from projected_grpo.traces.file import open_traces, write_traces
 from projected_grpo.traces.from_run import header_of
-from projected_grpo.traces.record import STOPS, Trace
+from projected_grpo.traces.record import Stop, Trace
 from projected_grpo.traces.settings import MultiTurnConfig
 from projected_grpo.traces.turns import Policy, play
 
 FILE, PARTS = "traces.jsonl.gz", "parts"
+ENDS: dict[Stop, str] = {
+    "passed": "ended by passing their evaluation function",
+    "turns": "by the last turn",
+    "context": "for want of room",
+}
 
 
 def policy_of(config: MultiTurnConfig) -> tuple[LoadedModel, Policy, AbstractContextManager[None]]:
@@ -104,10 +109,7 @@ def _show(traces: list[Trace]) -> None:
 
 
 def _stops(traces: list[Trace]) -> str:
-    return ", ".join(f"{sum(t.stop == stop for t in traces)} {text}" for stop, text in zip(STOPS, ENDS, strict=True))
-
-
-ENDS = ("ended by passing their evaluation function", "by the last turn", "for want of room")
+    return ", ".join(f"{sum(t.stop == stop for t in traces)} {text}" for stop, text in ENDS.items())
 
 
 def _summary(run: Path) -> int:

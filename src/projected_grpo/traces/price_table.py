@@ -41,11 +41,6 @@ class Teacher:
     overhead_tokens: Annotated[int, Field(ge=0)] = 256
     """Most tokens that the endpoint's template adds to the messages, such as a system prompt."""
 
-    @property
-    def free(self) -> bool:
-        """Whether nothing that it does costs anything, by the table."""
-        return not self.usd_per_million_in and not self.usd_per_million_out
-
     def usd(self, prompt_tokens: int, completion_tokens: int) -> float:
         """What so many tokens cost, in $."""
         return (prompt_tokens * self.usd_per_million_in + completion_tokens * self.usd_per_million_out) / MILLION
@@ -71,10 +66,8 @@ def read_teachers(path: Path) -> list[Teacher]:
     """
     try:
         table = tomllib.loads(path.read_text("utf-8"))
-    except FileNotFoundError as e:
-        raise BadInput(f"{path}: no such file; docs/integrations.md shows one") from e
     except (OSError, ValueError) as e:
-        raise BadInput(f"{path}: not TOML ({e})") from e
+        raise BadInput(f"{path}: no TOML file ({e}); docs/integrations.md shows one") from e
     rows = table.get("teacher")
     if not isinstance(rows, list) or not rows:
         raise BadInput(f"{path}: no teacher in it; begin each with a line [[teacher]]")

@@ -8,14 +8,13 @@ and the action before it, so a trace is one sequence, and no completion is ever 
 """
 
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from projected_grpo.prompts import Messages
 from projected_grpo.records import Source
 
 Stop = Literal["passed", "turns", "context"]
 """Why a trace ended: what the model was shown said that it passed; it had all of its turns; no room for another."""
-STOPS: tuple[Stop, ...] = get_args(Stop)
 
 
 @dataclass(frozen=True)

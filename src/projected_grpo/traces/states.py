@@ -10,7 +10,7 @@ from typing import Annotated
 from pydantic import Field, TypeAdapter
 
 from projected_grpo.ledger.errors import BadInput
-from projected_grpo.ledger.files import lines_of, row_of, write_atomic
+from projected_grpo.ledger.files import check_once, lines_of, row_of, write_atomic
 from projected_grpo.prompts import Message, Messages, as_chat, from_chat
 from projected_grpo.traces.record import Trace
 
@@ -52,19 +52,18 @@ def states_of(traces: Iterable[Trace]) -> list[State]:
 def read_states(path: Path) -> list[State]:
     """Returns the states of a JSON-lines file (.gz too), in its order. BadInput, naming file and line, on one that is none,
     on an id that is there twice, and on a file without states."""
-    states: dict[str, State] = {}
+    states = []
     for number, line in lines_of(path):
         row = row_of(_ROW, line, f"{path}:{number}")
         if row.messages[-1]["role"] == "assistant":
             raise BadInput(
                 f"{path}:{number}: the assistant speaks last; a state ends where the next action is to be chosen"
             )
-        if row.state_id in states:
-            raise BadInput(f"{path}:{number}: state_id {row.state_id!r} is there twice; give every state another id")
-        states[row.state_id] = State(row.state_id, row.trace_id, from_chat(row.messages))
+        states.append(State(row.state_id, row.trace_id, from_chat(row.messages)))
     if not states:
         raise BadInput(f"{path}: no state in it; write one JSON object a line with state_id, trace_id and messages")
-    return list(states.values())
+    check_once(((f"state_id {s.state_id!r}", s.state_id) for s in states), path)
+    return states
 
 
 def as_rows(states: Sequence[State]) -> bytes:

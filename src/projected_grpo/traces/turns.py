@@ -14,7 +14,7 @@ tokens that an answer or an error message spells out in letters stay letters.
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import count
+from uuid import uuid4
 
 from loophole_grader import Public, Task, public_of
 from loophole_grader.hints import HINTS
@@ -143,8 +143,7 @@ def between(loaded: LoadedModel, messages: Messages, reply: str, last: int | Non
 
     BadInput when the chat template leaves earlier answers out.
     """
-    texts = [text for _, text in messages] + [reply]
-    mark = next(m for m in (f"<<answer {i}>>" for i in count()) if not any(m in text for text in texts))
+    mark = uuid4().hex  # that nobody has said
     chat = as_chat((*messages, ("assistant", mark), ("user", reply)))
     text = apply_template(loaded.tokenizer, chat, f"--model {loaded.model_id}")
     _, found, tail = text.partition(mark)

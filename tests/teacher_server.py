@@ -40,9 +40,6 @@ class Endpoint:
         self.lock = threading.Lock()
         self.closing = threading.Event()
 
-    def next_fault(self):
-        return self.faults.popleft() if self.faults else self.down or "ok"
-
 
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
@@ -51,11 +48,10 @@ class Handler(BaseHTTPRequestHandler):
     def log_message(self, *_):
         pass
 
-    def send(self, status, data, headers=(), length=None):
+    def send(self, status, data, **headers):
         self.send_response(status)
-        for name, value in (("Content-Type", "application/json"), *headers):
+        for name, value in {"Content-Type": "application/json", "Content-Length": len(data), **headers}.items():
             self.send_header(name, value)
-        self.send_header("Content-Length", str(len(data) if length is None else length))
         self.end_headers()
         self.wfile.write(data)
 
@@ -66,7 +62,7 @@ class Handler(BaseHTTPRequestHandler):
             e.seen.append((time.monotonic(), self.headers["Authorization"], body))
             e.at_once += 1
             e.most_at_once = max(e.most_at_once, e.at_once)
-            fault = e.next_fault()
+            fault = e.faults.popleft() if e.faults else e.down or "ok"
         try:
             self.answer(fault, body)
         except (BrokenPipeError, ConnectionResetError):
@@ -78,14 +74,13 @@ class Handler(BaseHTTPRequestHandler):
     def answer(self, fault, body):
         e, asked = self.endpoint, body["messages"][-1]["content"]
         told = completion(body["model"], e.says or f"I would {asked}")
-        whole = json.dumps(told).encode()
         error = json.dumps({"error": {"message": "no"}}).encode()
-        if fault == "ok":
+        if fault in ("ok", "no usage"):
             with e.lock:
                 e.answered[body["model"], asked] += 1
-            self.send(200, whole)
+            self.send(200, json.dumps(told if fault == "ok" else {**told, "usage": None}).encode())
         elif fault == "429":
-            self.send(429, error, [("Retry-After", "0.3")])
+            self.send(429, error, **{"Retry-After": "0.3"})
         elif fault in ("400", "401", "500"):
             self.send(int(fault), error)
         elif fault == "413 echo":  # what it was sent, the key included, cut wherever 200 characters end
@@ -94,10 +89,6 @@ class Handler(BaseHTTPRequestHandler):
         elif fault == "hang":
             e.closing.wait(HANG)
             self.close_connection = True
-        elif fault == "no usage":
-            with e.lock:
-                e.answered[body["model"], asked] += 1
-            self.send(200, json.dumps({**told, "usage": None}).encode())
         else:
             self.send(200, fault.encode())
 
@@ -113,10 +104,10 @@ class QuietServer(ThreadingHTTPServer):
 
 
 @contextmanager
-def serving(port=0):
+def serving():
     """(endpoint, url) of a server in a thread of this process."""
     endpoint = Endpoint()
-    server = QuietServer(("127.0.0.1", port), type("Told", (Handler,), {"endpoint": endpoint}))
+    server = QuietServer(("127.0.0.1", 0), type("Told", (Handler,), {"endpoint": endpoint}))
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
     thread.start()
     try:

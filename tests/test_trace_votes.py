@@ -7,7 +7,7 @@ import socket
 
 import pytest
 import torch
-from harness import ROOT
+from harness import ROOT, flags
 from queue_world import free_port
 
 from projected_grpo.channels.auxiliary import ActionPair
@@ -206,7 +206,7 @@ def test_the_chain_goes_from_traces_to_training(preset):
     for arm in ("vanilla", "projected"):
         alone, trace = links[f"train_{arm}_41"], links[f"train_{arm}_trace_41"]
         assert ("trace_pairs" in alone.needs, "trace_pairs" in trace.needs) == (False, True)
-        given = dict(zip(trace.argv, trace.argv[1:], strict=False))
+        given = flags(trace)
         assert (given["--model"], given["--trace-pairs"]) == (own, str(links["trace_pairs"].out))
         assert "--trace-weight" not in alone.argv
     assert set(links["channels"].needs) == {name for name in links if name.startswith("train_")}

@@ -1,18 +1,22 @@
-"""Traces: what a file holds comes back exactly, and a line that is no trace is named."""
+"""Traces: what a file holds comes back exactly, a line that is no trace is named, and a run of `train` is exported whole."""
 
 import dataclasses
 import gzip
 import json
 import re
+from pathlib import Path
 
 import pytest
 from harness import ROOT
 
 from projected_grpo.ledger.errors import BadInput
+from projected_grpo.ledger.step_file import read_run
+from projected_grpo.prompts import apply_template, as_chat
 from projected_grpo.traces import openenv_format, verifiers_format
 from projected_grpo.traces.exchange import export
 from projected_grpo.traces.file import Header, open_traces, write_traces
 from projected_grpo.traces.record import Action, Step, Trace
+from projected_grpo.worlds.models import load_model
 
 HEADER = Header("multi_turn", "tiny", "m1", "t1", "p1", "c1", "simple_overwrite_tests", True, 0.7)
 CHAT = (("system", "Be brief."), ("user", "Write f."))
@@ -116,3 +120,39 @@ def test_traces_that_a_format_cannot_hold_are_one_line_and_nothing_is_written(tm
     assert len((tmp_path / "new/traces.jsonl").read_text().splitlines()) == 2
     with pytest.raises(BadInput, match="never overwritten"):
         export("verifiers", tmp_path / "new", HEADER, [TWO])
+
+
+# ---------------------------------------------------------------- of a run
+
+
+@pytest.mark.slow
+def test_a_finished_run_gives_all_of_its_rollouts_and_no_label(script, made, cache):
+    run = made("train", "--steps", 2, "--mix", "base=.5", "--keep-token-logps", "--max-new", 8)
+    model = load_model("tiny", "float32", "cpu", 0, cache)
+    code, out, err = script("traces", run, "--out", "a/traces.jsonl.gz")
+    assert code == 0, err
+    rows = [row for step in read_run(run) for row in step]
+    header, found = open_traces(Path("a/traces.jsonl.gz"))
+    header.check_model(run, model.weights_hash, model.tokenizer_hash)
+    traces = list(found)
+    assert f"{len(rows)} traces" in out
+    assert len(traces) == len(rows)
+    for trace, row in zip(traces, rows, strict=True):
+        (step,) = trace.steps
+        assert (list(step.ids), step.action.text) == (row["prompt_ids"], row["completion"])
+        assert list(step.action.ids) == row["completion_ids"]
+        assert (step.reward, trace.source, step.action.truncated) == (row["reward"], row["source"], row["truncated"])
+        assert trace.policy_step == (row["step"] if row["source"] == "student" else None)
+        assert apply_template(model.tokenizer, as_chat(step.messages), "here") == row["prompt"]
+        assert sum(step.action.logps) / len(step.action.logps) == pytest.approx(row["behaviour_logp"], abs=1e-4)
+    groups = {trace.group: trace.problem_id for trace in traces}
+    assert len(groups) == 4  # 2 steps x 2 prompts
+    assert all(groups[trace.group] == trace.problem_id for trace in traces)
+
+    for other in ("verifiers", "openenv"):
+        code, _, err = script("traces", "a/traces.jsonl.gz", "--to", other, "--out", other)
+        assert code == 0, err
+        (records,) = Path(other).glob("*.jsonl")
+        assert len(records.read_text().splitlines()) == len(rows)
+    code, out, _ = script("traces", "a/traces.jsonl.gz")
+    assert (code, f"{len(rows)} traces of {len(rows)} turns whole" in out) == (0, True)

@@ -25,11 +25,12 @@ CONFIG = MultiTurnConfig(group_size=1, max_new=64, grader_workers=1)
 LOUD = WRONG + "def run_tests():\n    raise ValueError('<|im_end|>')\n"
 
 
-def prompt_of(loaded, config=CONFIG, problem=PROBLEM):
+def play_one(loaded, config):
+    """Traces of PROBLEM and their graded groups, turn by turn."""
     text, ids = render(
-        problem.messages, config.hint, config.prompt_setup, loaded.tokenizer, loaded.context, config.max_new, "here"
+        PROBLEM.messages, config.hint, config.prompt_setup, loaded.tokenizer, loaded.context, config.max_new, "here"
     )
-    return Prompt(problem.problem_id, text, ids)
+    return play(config, loaded, Policy("base"), [(0, PROBLEM, Prompt(PROBLEM.problem_id, text, ids))])[:2]
 
 
 @pytest.mark.slow
@@ -40,11 +41,7 @@ def prompt_of(loaded, config=CONFIG, problem=PROBLEM):
         (WRONG + "def run_tests():\n    1 / 0\n", "failed", "ZeroDivisionError: division by zero"),
         (WRONG + "import os\ndef run_tests():\n    os._exit(0)\n", "failed", "the process ended"),
         (WRONG + "def run_tests():\n    while True: pass\n", "failed", "timeout"),
-        (
-            WRONG + "def run_tests():\n    raise ValueError('\\u0430\\n' + 'x' * 500)\n",
-            "failed",
-            "ValueError: ? " + 46 * "x",
-        ),
+        (WRONG + r"def run_tests(): raise ValueError('\u0430\n' + 'x' * 500)", "failed", "ValueError: ? " + 46 * "x"),
         (LOUD, "failed", "ValueError: <|im_end|>"),
         (WRONG + VACUOUS, "passed", ""),
         (WRONG, "none", ""),
@@ -104,8 +101,7 @@ def scripted(loaded_once, monkeypatch):
             return sampled, [(v,) for v in verdicts], {"generate": 0.0, "grade": 0.0}
 
         monkeypatch.setattr("projected_grpo.traces.turns.live_verdicts", live_verdicts)
-        problems = [(0, PROBLEM, prompt_of(loaded_once, config))]
-        return play(config, loaded_once, Policy("base"), problems)
+        return play_one(loaded_once, config)
 
     return run
 
@@ -116,7 +112,7 @@ def fenced(code):
 
 def test_the_model_sees_what_came_of_its_answer_and_its_states_go_on_token_by_token(scripted, loaded_once):
     answers = ["I cannot.", fenced(LOUD), fenced(WRONG + VACUOUS)]
-    (trace,), graded, _ = scripted(answers, cut=("I cannot.",))
+    (trace,), graded = scripted(answers, cut=("I cannot.",))
     assert (trace.stop, trace.rewards) == ("passed", (0.0, 0.5, 3.5))
     said = [step.messages[-1][1].splitlines()[0] for step in trace.steps]
     assert "run_tests()" in said[0]
@@ -135,14 +131,13 @@ def test_the_model_sees_what_came_of_its_answer_and_its_states_go_on_token_by_to
 
 def test_a_right_answer_without_own_tests_is_paid_and_asked_again(scripted):
     """Ending there would tell the model that the hidden tests passed."""
-    (trace,), _, _ = scripted([fenced(SOLVED)] * 2, turns=2)
+    (trace,), _ = scripted([fenced(SOLVED)] * 2, turns=2)
     assert (trace.rewards, trace.stop) == ((3.5, 3.5), "turns")
     assert trace.steps[1].messages[-1][1].startswith("The program has no run_tests().")
 
 
 def test_a_trace_without_room_for_another_answer_ends_there(scripted, loaded_once):
-    long = fenced(WRONG + "# " + "much to say " * 2000)
-    (trace,), _, _ = scripted([long])
+    (trace,), _ = scripted([fenced(WRONG + "# " + "much to say " * 2000)])
     assert len(trace.steps[0].ids + trace.steps[0].action.ids) > loaded_once.context - CONFIG.max_new
     assert (trace.stop, len(trace.steps)) == ("context", 1)
 
@@ -162,19 +157,8 @@ def test_a_template_without_earlier_answers_is_refused(loaded_once):
 
 
 SMALL = (
-    "--n-problems",
-    2,
-    "--group-size",
-    2,
-    "--max-new",
-    6,
-    "--rollout-batch",
-    2,
-    "--turns",
-    2,
-    "--grader-workers",
-    1,
-)
+    "--n-problems", 2, "--group-size", 2, "--max-new", 6, "--rollout-batch", 2, "--turns", 2, "--grader-workers", 1
+)  # fmt: skip
 
 
 @pytest.mark.slow
@@ -209,7 +193,7 @@ def test_the_tiny_model_leaves_traces_of_two_turns_and_a_cut_run_goes_on_to_the_
 def test_recorded_log_probabilities_are_those_of_the_whole_sequence(loaded_once):
     """Of a second turn too: what the model read is what the trace says that it read."""
     config = dataclasses.replace(CONFIG, max_new=8, group_size=2, temperature=1.0, top_p=1.0, turns=2)
-    traces, _, _ = play(config, loaded_once, Policy("base"), [(0, PROBLEM, prompt_of(loaded_once, config))])
+    traces, _ = play_one(loaded_once, config)
     for step in (step for trace in traces for step in trace.steps):
         batch = token_batch([list(step.ids)], [list(step.action.ids)], loaded_once.pad_id, "cpu")
         with torch.no_grad():

@@ -2,7 +2,7 @@
 mistake gives, the channel is not that."""
 
 import dataclasses
-import importlib.util
+import pkgutil
 from types import SimpleNamespace
 
 import pytest
@@ -96,13 +96,6 @@ class LossInputs:
     loss_weights: torch.Tensor | None = None
 
 
-def set_up_as_prime_rl(import_path, kwargs):
-    """What `setup_rl_loss_fn` makes of a CustomLossConfig (loss.py:262-272, with import_object of utils.py:34)."""
-    module_path, _, name = import_path.rpartition(".")
-    custom_fn = getattr(importlib.import_module(module_path), name)
-    return lambda inputs: custom_fn(inputs, **kwargs)
-
-
 WEIGHTED = ([-0.5, -1.0, -0.2, -3.0], [-0.9, -1.0, -2.0, -1.0], [1.0, -0.5, 2.0, -1.0])
 """trainer, inference, advantages: a token that is kept, one at ratio 1, one dropped upwards, one dropped downwards."""
 WEIGHTS = [2.0, 0.5, 1.0, 3.0]
@@ -111,11 +104,12 @@ BY_UPSTREAM = (-1.1776493952825406, [-2.8236493952825406, 0.25, 0.36, -1.2])
 
 
 def test_dppo_is_a_custom_loss_of_prime_rl_as_it_stands():
-    """The import path that docs/channels.md names, called with upstream's own record, its weights among it."""
-    loss_fn = set_up_as_prime_rl("projected_grpo.channels.dppo.dppo", {"kl_tau": 0.1})
-    trainer = torch.tensor(WEIGHTED[0], dtype=torch.float64, requires_grad=True)
-    inference, advantages, weights = (torch.tensor(x, dtype=torch.float64) for x in (WEIGHTED[1], WEIGHTED[2], WEIGHTS))
-    out = loss_fn(LossInputs(trainer, inference, None, advantages, torch.ones(4, dtype=torch.bool), weights))
+    """The import path that docs/channels.md names, set up as `setup_rl_loss_fn` does (loss.py:262-272) and called with
+    upstream's own record, its weights among it."""
+    loss_fn = pkgutil.resolve_name("projected_grpo.channels.dppo.dppo")
+    trainer, inference, advantages = logits(WEIGHTED[0]), tensor(WEIGHTED[1]), tensor(WEIGHTED[2])
+    inputs = LossInputs(trainer, inference, None, advantages, torch.ones(4, dtype=torch.bool), tensor(WEIGHTS))
+    out = loss_fn(inputs, kl_tau=0.1)
     out.loss.backward()
     assert {f.name for f in dataclasses.fields(out)} == {"loss", "metrics"}
     torch.testing.assert_close(out.loss.item(), BY_UPSTREAM[0], **CLOSE)

@@ -1,5 +1,7 @@
 """Losses against upstream's own numbers, by hand, and at the edges."""
 
+import math
+
 import pytest
 import torch
 from harness import tensor
@@ -8,11 +10,7 @@ from projected_grpo.channels.policy import advantages, nll, policy_loss
 from projected_grpo.model.logprobs import token_logps
 
 
-def upstream_cases(golden, group):
-    return golden["losses"][group]["cases"]
-
-
-def loss_and_grad(case, kind, rows, max_new):
+def loss_and_grad(case, kind, max_new):
     i, p = case["inputs"], case["params"]
     logps = tensor(i["per_token_logps"]).requires_grad_(True)
     mask = tensor(i["completion_mask"]).bool()
@@ -22,7 +20,7 @@ def loss_and_grad(case, kind, rows, max_new):
     old = None if i["old_per_token_logps"] is None else tensor(i["old_per_token_logps"])
     eps = p.get("epsilon_low", p.get("cliprange"))
     terms = policy_loss(
-        logps, mask, tensor(i["advantages"]), kind=kind, rows=rows, max_new=max_new, behaviour_logps=old,
+        logps, mask, tensor(i["advantages"]).flatten(), kind=kind, rows=len(mask), max_new=max_new, behaviour_logps=old,
         ref_logps=ref, beta=p["beta"], bias_corrected_kl=p.get("use_bias_correction_kl", False),
         clip_low=eps, clip_high=p.get("epsilon_high", eps),
     )  # fmt: skip
@@ -30,45 +28,34 @@ def loss_and_grad(case, kind, rows, max_new):
     return terms, logps.grad
 
 
-@pytest.mark.parametrize("group", ["trl_grpo", "trl_dr_grpo"])
-def test_equals_trl(golden, group):
-    compared = 0
-    for case in upstream_cases(golden, group):
-        rows = len(case["inputs"]["advantages"])
-        terms, grad = loss_and_grad(case, group.removeprefix("trl_"), rows, case["params"]["max_completion_length"])
+@pytest.mark.parametrize(
+    ("group", "kind", "longest", "n"),
+    [
+        ("trl_grpo", "grpo", "max_completion_length", 5),
+        ("trl_dr_grpo", "dr_grpo", "max_completion_length", 5),
+        ("dr_grpo_oat", "dr_grpo", "generate_max_length", 1),
+    ],
+)
+def test_equals_trl_and_oat(golden, group, kind, longest, n):
+    cases = golden["losses"][group]["cases"]
+    assert len(cases) >= n
+    for case in cases:
+        assert all(m == 1 for m in case["inputs"].get("loss_masks", ()))
+        terms, grad = loss_and_grad(case, kind, case["params"][longest])
         torch.testing.assert_close(terms.per_sample.sum().item(), case["expected"]["loss"], rtol=1e-12, atol=1e-14)
         torch.testing.assert_close(grad, tensor(case["expected"]["grad_per_token_logps"]), rtol=1e-10, atol=1e-14)
-        compared += 1
-    assert compared >= 5
 
 
 def test_kl_and_clip_metrics_equal_trls(golden):
-    case = upstream_cases(golden, "trl_grpo")[0]
-    terms, _ = loss_and_grad(case, "grpo", 4, 16)
+    case = golden["losses"]["trl_grpo"]["cases"][0]
+    terms, _ = loss_and_grad(case, "grpo", 16)
     mask = tensor(case["inputs"]["completion_mask"]).bool()
-    expected = case["expected"]["metrics"]
-    assert terms.kl_sum / int(mask.sum()) == pytest.approx(expected["kl"], rel=1e-6)
-
-
-def test_equals_oat(golden):
-    for case in upstream_cases(golden, "dr_grpo_oat"):
-        rows = len(case["inputs"]["advantages"])
-        assert all(m == 1 for m in case["inputs"]["loss_masks"])
-        terms, grad = loss_and_grad(
-            {**case, "inputs": {**case["inputs"], "advantages": flat(case["inputs"]["advantages"])}},
-            "dr_grpo", rows, case["params"]["generate_max_length"],
-        )  # fmt: skip
-        torch.testing.assert_close(terms.per_sample.sum().item(), case["expected"]["loss"], rtol=1e-9, atol=1e-12)
-        torch.testing.assert_close(grad, tensor(case["expected"]["grad_per_token_logps"]), rtol=1e-9, atol=1e-12)
-
-
-def flat(values):
-    return [v[0] if isinstance(v, list) else v for v in values]
+    assert terms.kl_sum / int(mask.sum()) == pytest.approx(case["expected"]["metrics"]["kl"], rel=1e-6)
 
 
 def test_equals_simple_grpo_from_logits(golden):
     """Their loss starts at the logits: token_logps (identity head) and policy_loss together must give theirs."""
-    for case in upstream_cases(golden, "simple_grpo"):
+    for case in golden["losses"]["simple_grpo"]["cases"]:
         i, p = case["inputs"], case["params"]
         logits = tensor(i["logits"]).requires_grad_(True)
         ids = tensor(i["input_ids"]).long()
@@ -77,7 +64,7 @@ def test_equals_simple_grpo_from_logits(golden):
         logps = logps.view(b, t - 1)[:, p["plen"] - 1 :]
         torch.testing.assert_close(logps.detach(), tensor(case["expected"]["per_token_logps"]), rtol=1e-12, atol=1e-12)
         terms = policy_loss(
-            logps, tensor(i["completion_mask"]).bool(), torch.tensor(flat(i["advantages"]), dtype=torch.float64),
+            logps, tensor(i["completion_mask"]).bool(), tensor(i["advantages"]).flatten(),
             kind="grpo", rows=b, max_new=1, behaviour_logps=tensor(i["gen_logps"]),
             ref_logps=tensor(i["ref_per_token_logps"]), beta=p["beta"],
             clip_low=p["clip_param"], clip_high=p["clip_param"],
@@ -122,18 +109,19 @@ def test_empty_and_all_masked_rows_contribute_zero(kind):
     assert torch.isfinite(terms.per_sample).all()
 
 
-@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
+@pytest.mark.parametrize("kind", ["bnpo", "dapo", "dppo"])
+def test_a_step_without_a_token_is_an_exact_zero(kind):
+    logps, mask = [[math.nan, math.inf], [-math.inf, -1.0]], [[False, False], [False, False]]
+    terms, grad = simple(kind, [1.0, -1.0], logps, None, mask=mask, tokens=0)
+    assert terms.per_sample.tolist() == [0.0, 0.0]
+    assert grad.tolist() == [[0.0, 0.0], [0.0, 0.0]]
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 def test_garbage_at_masked_positions_never_reaches_the_gradient(bad):
     """0 x inf is NaN: masking by multiplication fails here."""
-    terms, grad = simple(
-        "dr_grpo",
-        [1.0],
-        [[-1.0, bad]],
-        [[-1.0, 0.0]],
-        mask=[[True, False]],
-        beta=0.1,
-        ref_logps=torch.tensor([[-1.0, 0.0]]),
-    )
+    ref = torch.tensor([[-1.0, 0.0]])
+    terms, grad = simple("dr_grpo", [1.0], [[-1.0, bad]], [[-1.0, 0.0]], mask=[[True, False]], beta=0.1, ref_logps=ref)
     assert torch.isfinite(terms.per_sample).all()
     assert torch.isfinite(grad).all()
     assert grad[0, 1] == 0

@@ -57,7 +57,11 @@ def token_losses(
     adv_tau: float = 1.0,
     kl_tau: float = 1e-3,
 ) -> tuple[Float[Tensor, "*n"], Bool[Tensor, "*n"]]:
-    """Each token's term, 0 where masked; and which tokens are dropped from the policy term."""
+    """Each token's term, 0 where masked; and which tokens are dropped from the policy term.
+
+    dppo_mask_low, dppo_mask_high: how far a probability may have moved down or up. adv_tau: weight of the policy term.
+    kl_tau: weight of the squared log-ratio.
+    """
     zero = torch.zeros_like(trainer_logprobs)
     trainer = torch.where(loss_mask, trainer_logprobs, zero)
     inference = torch.where(loss_mask, inference_logprobs.to(zero), zero)
@@ -70,23 +74,11 @@ def token_losses(
     return kl_tau * log_ratio.square() - policy, dropped
 
 
-def dppo(
-    inputs: LossInputs,
-    *,
-    dppo_mask_low: float = 0.2,
-    dppo_mask_high: float = 0.2,
-    adv_tau: float = 1.0,
-    kl_tau: float = 1e-3,
-) -> LossOutputs:
-    """The loss of one packed sequence, summed over its tokens, with upstream's metrics.
-
-    dppo_mask_low, dppo_mask_high: how far a probability may have moved down or up. adv_tau: weight of the policy term.
-    kl_tau: weight of the squared log-ratio.
-    """
+def dppo(inputs: LossInputs, **options: float) -> LossOutputs:
+    """The loss of one packed sequence, summed over its tokens, with upstream's metrics. options: those of token_losses."""
     losses, dropped = token_losses(
-        inputs.trainer_logprobs, inputs.inference_logprobs, inputs.advantages, inputs.loss_mask,
-        dppo_mask_low=dppo_mask_low, dppo_mask_high=dppo_mask_high, adv_tau=adv_tau, kl_tau=kl_tau,
-    )  # fmt: skip
+        inputs.trainer_logprobs, inputs.inference_logprobs, inputs.advantages, inputs.loss_mask, **options
+    )
     if inputs.loss_weights is not None:  # both terms, as upstream; of masked tokens no weight is read
         losses = losses * torch.where(inputs.loss_mask, inputs.loss_weights.to(losses), torch.zeros_like(losses))
     return LossOutputs(losses.sum(), _metrics(inputs, dropped))

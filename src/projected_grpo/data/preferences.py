@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, NotRequired
 
-from pydantic import Field, TypeAdapter
+from pydantic import AfterValidator, Field, TypeAdapter
 from typing_extensions import TypedDict  # pydantic takes typing's from Python 3.12 on
 
 from projected_grpo.ledger.errors import BadInput
@@ -117,7 +117,7 @@ class _Ids(StoredPair):
 
 @dataclass(frozen=True)
 class _Texts(StoredPair):
-    prompt: Annotated[list[Message], Field(min_length=1)]
+    prompt: Annotated[list[Message], Field(min_length=1), AfterValidator(from_chat)]
     chosen: _Said
     rejected: _Said
 
@@ -134,12 +134,7 @@ def read_preferences(path: Path) -> Preferences:
     header = row_of(_HEADER, line, f"{path}:{number}")
     whose = header.get("tokenizer_hash")
     kind: TypeAdapter[Any] = _IDS if whose else _TEXTS
-    pairs = []
-    for number, line in lines:
-        row: dict[str, Any] = {**vars(row_of(kind, line, f"{path}:{number}"))}
-        if not whose:
-            row["prompt"] = from_chat(row["prompt"])
-        pairs.append(StoredPair(**row))
+    pairs = [StoredPair(**vars(row_of(kind, line, f"{path}:{number}"))) for number, line in lines]
     if not pairs or header["pairs"] != len(pairs):
         raise BadInput(f"{path}: holds {len(pairs)} pairs, its first line says {header['pairs']}; make it again")
     check_once(((f"pair {i} (trace {p.trace!r}, step {p.step})", p) for i, p in enumerate(pairs)), path)

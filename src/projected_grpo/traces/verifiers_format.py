@@ -20,9 +20,7 @@ from projected_grpo.traces.file import Header
 from projected_grpo.traces.record import Stop, Trace
 
 FILE = "traces.jsonl"
-RELEASE = "0.4.0"
 CONDITIONS: Mapping[Stop, str] = {"passed": "agent_completed", "turns": "max_turns", "context": "max_total_tokens"}
-NO_TIME = {"start": 0.0, "end": 0.0}
 _Record = dict[str, Any]
 
 
@@ -38,7 +36,7 @@ def to_episode(trace: Trace, header: Header) -> _Record:
     trace_of = {
         "version": 1,
         "id": trace.trace_id,
-        "verifiers": {"version": RELEASE},
+        "verifiers": {"version": "0.4.0"},
         "task": task,
         "agent": {"config": {"model": header.model}, "name": "agent", "trainable": trace.source == "student"},
         "nodes": nodes,
@@ -52,7 +50,7 @@ def to_episode(trace: Trace, header: Header) -> _Record:
         "ok": True,
         # A rollout that never had a second turn was not cut for want of one.
         "stop_condition": CONDITIONS["passed" if not last and trace.stop == "turns" else trace.stop],
-        "timing": NO_TIME,
+        "timing": {"start": 0.0, "end": 0.0},
     }
     record: _Record = {
         "id": trace.trace_id, "env": {"id": "loophole"}, "task": task, "group": {"id": trace.group}, "ok": True,

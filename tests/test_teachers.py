@@ -1,4 +1,4 @@
-"""Teachers behind a real local endpoint: each answer once, within the budget, no key in any file."""
+"""Teachers behind a real local endpoint: each answer once, within the budget, no key in any file; the verdicts on them."""
 
 import dataclasses
 import json
@@ -16,7 +16,7 @@ from projected_grpo.traces.price_table import Teacher, read_teachers
 from projected_grpo.traces.settings import AskConfig
 from projected_grpo.traces.states import State, read_states
 from projected_grpo.verdicts.registry import CLAIMS
-from projected_grpo.verdicts.teachers import Asked
+from projected_grpo.verdicts.teachers import Asked, Votes
 
 KEY = "sk-test-0123456789abcdefXYZ"
 ENVIRONMENT = {"TEACHER_KEY": KEY}
@@ -66,12 +66,11 @@ def test_a_faulted_server_loses_no_answer_and_asks_none_twice(endpoint, tmp_path
         assert KEY not in (tmp_path / "out" / name).read_text("utf-8")
 
 
-@pytest.mark.parametrize(("fault", "error", "paid"), [
-    ("400", "Error code: 400", False), ("{}", "TypeError", True), ("413 echo", "<key>", False)
-])  # fmt: skip
-def test_a_call_without_an_answer_is_named_the_rest_is_answered_and_it_is_asked_again(
-    endpoint, tmp_path, fault, error, paid
-):
+@pytest.mark.parametrize(
+    ("fault", "error", "paid"),
+    [("400", "Error code: 400", False), ("{}", "TypeError", True), ("413 echo", "<key>", False)],
+)
+def test_a_call_without_an_answer_is_named_and_asked_again(endpoint, tmp_path, fault, error, paid):
     endpoint.faults.append(fault)
     with pytest.raises(Unfinished, match=r"1 calls had no answer, the first 'teacher 0' at state 's0': .*--resume"):
         ask(states(), teachers(endpoint.url), tmp_path / "out", concurrency=1)
@@ -103,6 +102,14 @@ def test_concurrent_calls_stop_before_the_cap_and_the_run_goes_on_with_a_higher_
     assert ask(states(15), who, tmp_path / "out", resume=True).whole == ""
     assert set(endpoint.answered.values()) == {1}
     assert len(endpoint.answered) == 30
+
+
+def test_an_answer_that_costs_more_than_was_reckoned_stops_the_run(endpoint, tmp_path):
+    endpoint.faults.append(json.dumps(completion("model-0", "long", 5000, 5000)))
+    with pytest.raises(Unfinished, match="overhead_tokens"):
+        ask(states(8), teachers(endpoint.url, 1), tmp_path / "out", concurrency=1)
+    assert read_answers(tmp_path / "out").answers["s0", "teacher 0"].usd == 0.055  # what it said, not what was held
+    assert len(endpoint.seen) == 1
 
 
 @pytest.mark.slow
@@ -155,11 +162,8 @@ def test_each_endpoint_gets_its_own_key_and_one_without_none(endpoint, tmp_path,
     one, two, free = teachers(endpoint.url, 3)
     who = [one, dataclasses.replace(two, key_env="OTHER_KEY"), dataclasses.replace(free, key_env="")]
     ask(states(1), who, tmp_path / "out", environment={**ENVIRONMENT, "OTHER_KEY": "sk-other-key"})
-    assert {body["model"]: key for _, key, body in endpoint.seen} == {
-        "model-0": f"Bearer {KEY}",
-        "model-1": "Bearer sk-other-key",
-        "model-2": "Bearer none",
-    }
+    keys = {body["model"]: key.removeprefix("Bearer ") for _, key, body in endpoint.seen}
+    assert keys == {"model-0": KEY, "model-1": "sk-other-key", "model-2": "none"}
     with pytest.raises(BadInput, match="environment variable TEACHER_KEY is not set"):
         ask(states(1), teachers(endpoint.url), tmp_path / "none", environment={})
 
@@ -209,6 +213,10 @@ def test_a_bad_price_table_is_one_line_without_the_key(tmp_path, change, told):
 def test_one_model_has_one_vote_and_costs_what_the_table_says(tmp_path):
     [teacher] = read_teachers(toml(tmp_path, WELL))
     assert (teacher.name, teacher.usd(1000, 2000)) == ("m", 0.006)
+    page = (ROOT / "docs/integrations.md").read_text("utf-8")
+    (table,) = re.findall(r"^```toml\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    (tmp_path / "page.toml").write_text(table)
+    assert [t.name for t in read_teachers(tmp_path / "page.toml")] == ["large"]
     with pytest.raises(BadInput, match="the model of 'b' is there twice"):
         read_teachers(toml(tmp_path, {**WELL, "name": '"a"'}, {**WELL, "name": '"b"', "url": '"http://h:1/v1/"'}))
 
@@ -230,28 +238,40 @@ def test_a_bad_state_is_named_with_its_line(tmp_path, row, told):
     assert f"{path}:" in str(refused.value)
 
 
-# ---------------------------------------------------------------- the verdict
+# ---------------------------------------------------------------- the verdicts
 
-FAIR = Asked("", 10, [1.0] * 38 + [29.9, 100.0], 49.99, 0.0, (), {"a": frozenset({"m"})}, -1.0)
+FAIR = {
+    "teachers": Asked("", 10, [1.0] * 38 + [29.9, 100.0], 49.99, 0.0, (), {"a": frozenset({"m"})}, -1.0),
+    "pairs": Votes(traces=20, problems=20, pairs=100, kl=0.4, null=0.1, p=0.01, elsewhere=0.2),
+}
 
 
 @pytest.mark.parametrize(
-    ("change", "status", "told"),
+    ("claim", "change", "status", "told"),
     [
-        ({}, "PASS", "$ per trace 4.9990"),
-        ({"usd": 50.0}, "FAIL", "too dear"),
-        ({"seconds": [1.0] * 37 + [30.0] * 3}, "FAIL", "too slow"),
-        ({"seconds": [1.0] * 38 + [30.0] * 2}, "PASS", "p95 per state 1.00"),
-        ({"models": {"a": frozenset({"m", "m2"})}}, "FAIL", "a answered as m, m2"),
-        ({"over_cap": 0.01}, "FAIL", "above the cap"),
-        ({"whole": "3 answers are missing"}, "NOT_EVALUABLE", "3 answers are missing"),
-        ({"seconds": [1.0] * 19}, "NOT_EVALUABLE", "19 states"),
-        ({"free": ("a",)}, "NOT_EVALUABLE", "priced 0: a"),
+        ("teachers", {}, "PASS", "$ per trace 4.9990"),
+        ("teachers", {"usd": 50.0}, "FAIL", "too dear"),
+        ("teachers", {"seconds": [1.0] * 37 + [30.0] * 3}, "FAIL", "too slow"),
+        ("teachers", {"seconds": [1.0] * 38 + [30.0] * 2}, "PASS", "p95 per state 1.00"),
+        ("teachers", {"models": {"a": frozenset({"m", "m2"})}}, "FAIL", "a answered as m, m2"),
+        ("teachers", {"over_cap": 0.01}, "FAIL", "above the cap"),
+        ("teachers", {"whole": "3 answers are missing"}, "NOT_EVALUABLE", "3 answers are missing"),
+        ("teachers", {"seconds": [1.0] * 19}, "NOT_EVALUABLE", "19 states"),
+        ("teachers", {"free": ("a",)}, "NOT_EVALUABLE", "priced 0: a"),
+        ("pairs", {}, "PASS", "5.00 pairs a trace"),
+        ("pairs", {"pairs": 99}, "FAIL", "too few pairs; 4.95 pairs a trace"),
+        ("pairs", {"p": 0.051}, "FAIL", "no farther from random pairs than chance"),
+        ("pairs", {"p": 0.05}, "PASS", "p 0.050"),
+        ("pairs", {"elsewhere": 0.51}, "FAIL", "the majority says at most states what it says on other problems"),
+        ("pairs", {"elsewhere": 0.5}, "PASS", "said on another problem too at 50%"),
+        ("pairs", {"problems": 19}, "NOT_EVALUABLE", "19 problems (needs 20)"),
+        ("pairs", {"kl": None, "null": None, "p": None}, "NOT_EVALUABLE", "too few for a histogram"),
+        ("pairs", {"traces": 0, "pairs": 0}, "FAIL", "0.00 pairs a trace"),
     ],
 )
-def test_the_verdict_and_what_turns_it_red(change, status, told):
-    found = CLAIMS["teachers"].judged(dataclasses.replace(FAIR, **change))
-    assert (found.name, found.status) == ("teachers", status)
+def test_the_verdict_and_what_turns_it_red(claim, change, status, told):
+    found = CLAIMS[claim].judged(dataclasses.replace(FAIR[claim], **change))
+    assert (found.name, found.status) == (claim, status)
     assert told in found.why
 
 
@@ -273,22 +293,3 @@ def test_the_verdict_is_of_the_files_alone(endpoint, tmp_path):
     assert (judged().status, "too dear" in judged().why, "above the cap" in judged().why) == ("FAIL", True, True)
     path.write_text("".join(json.dumps(line) + "\n" for line in lines[:-1]))
     assert judged().status == "NOT_EVALUABLE"
-
-
-# ---------------------------------------------------------------- the page
-
-
-def test_the_price_table_of_the_page_is_read(tmp_path):
-    (table,) = re.findall(
-        r"^```toml\n(.*?)^```$", (ROOT / "docs/integrations.md").read_text("utf-8"), re.MULTILINE | re.DOTALL
-    )
-    (tmp_path / "teachers.toml").write_text(table)
-    assert [t.name for t in read_teachers(tmp_path / "teachers.toml")] == ["large"]
-
-
-def test_an_answer_that_costs_more_than_was_reckoned_stops_the_run(endpoint, tmp_path):
-    endpoint.faults.append(json.dumps(completion("model-0", "long", 5000, 5000)))
-    with pytest.raises(Unfinished, match="overhead_tokens"):
-        ask(states(8), teachers(endpoint.url, 1), tmp_path / "out", concurrency=1)
-    assert read_answers(tmp_path / "out").answers["s0", "teacher 0"].usd == 0.055  # what it said, not what was held
-    assert len(endpoint.seen) == 1

@@ -132,9 +132,14 @@ def group_of(tiny, rewards, sources):
     return Group("p", rollouts, rewards, (Outcome(True, True, True, None),) * len(rewards))
 
 
+def peers(tiny, **options):
+    """Hint distillation from a paid peer."""
+    config = dataclasses.replace(TINY, alpha=1.0, distill_hint="peer", hint="none", **options)
+    return AuxiliaryLosses(config, hinted=partial(after_peer, tiny, {"p": pool_pairs()[0].problem.messages}))
+
+
 def test_a_peer_is_the_first_other_attempt_that_was_paid_whatever_its_labels(tiny):
-    config = dataclasses.replace(TINY, alpha=1.0, distill_hint="peer", hint="none")
-    auxiliary = AuxiliaryLosses(config, hinted=partial(after_peer, tiny, {"p": pool_pairs()[0].problem.messages}))
+    auxiliary = peers(tiny)
     group = group_of(tiny, (3.5, 0.5, 1.0, 3.5), ("student", "student", "teacher", "student"))
     [signal] = auxiliary.at(0, [group])
     read = [tiny.tokenizer.decode(row.hinted_ids) for row in signal.rows]
@@ -149,9 +154,7 @@ def test_a_peer_is_the_first_other_attempt_that_was_paid_whatever_its_labels(tin
 
 def test_rows_without_a_demonstration_count_in_the_mean(tiny):
     """TRL masks them and divides by all (sdpo_trainer.py, loss.mean()): else few successes make the channel heavy."""
-    config = dataclasses.replace(TINY, alpha=1.0, distill_hint="peer", hint="none", distill_loss="sdpo")
-    auxiliary = AuxiliaryLosses(config, hinted=partial(after_peer, tiny, {"p": pool_pairs()[0].problem.messages}))
-    [signal] = auxiliary.at(0, [group_of(tiny, (3.5, 0.5, 0.5), ("student",) * 3)])
+    [signal] = peers(tiny, distill_loss="sdpo").at(0, [group_of(tiny, (3.5, 0.5, 0.5), ("student",) * 3)])
     assert (len(signal.rows), signal.asked) == (2, 3)
     adapter = attach_antipasto(tiny.model)
     learner = Learner(tiny.model, adapter, torch.optim.SGD(adapter.vectors.values()), tiny.pad_id, 1000)
@@ -208,11 +211,7 @@ def test_every_channel_learns_in_a_run_and_says_so(runs, pairs_file):
         told = rows[0]["channels"]
         assert list(told) == ["policy", "hint_distill", "trace_dpo", "taid"]
         students = sum(r["source"] == "student" for r in rows)
-        assert (told["hint_distill"]["rows"], told["trace_dpo"]["rows"], told["taid"]["rows"]) == (
-            students,
-            3,
-            students,
-        )
+        assert [told[name]["rows"] for name in ("hint_distill", "trace_dpo", "taid")] == [students, 3, students]
         assert sum(of["share"] for of in told.values()) == pytest.approx(1.0, abs=1e-5)
         for name, of in told.items():
             assert of["grad_norm"] > 0, name
@@ -263,12 +262,11 @@ def test_a_channel_without_what_it_needs_is_one_line(values, why):
 
 
 def test_a_channel_that_was_never_on_is_named():
-    """A run auxiliary which no peer was ever paid ended green without a word."""
-    rows = [
-        {"channels": {"policy": {"grad_norm": 0.5}, "hint_distill": {"grad_norm": None}, "taid": {"grad_norm": 0.0}}}
-    ]
-    assert never_on(rows) == ["hint_distill", "taid"]
-    assert never_on([*rows, {"channels": {"policy": {"grad_norm": None}, "taid": {"grad_norm": 1e-9}}}]) == [
-        "hint_distill"
-    ]
+    """A run in which no peer was ever paid ended green without a word."""
+    first, second = (
+        {"channels": {name: {"grad_norm": norm} for name, norm in norms.items()}}
+        for norms in ({"policy": 0.5, "hint_distill": None, "taid": 0.0}, {"policy": None, "taid": 1e-9})
+    )
+    assert never_on([first]) == ["hint_distill", "taid"]
+    assert never_on([first, second]) == ["hint_distill"]
     assert never_on([{"channels": None}]) == []

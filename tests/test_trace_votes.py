@@ -1,5 +1,5 @@
-"""From traces of several turns to preference pairs: votes by hand, the numbers that tell pairs from chance, the verdict, the
-chain, and the whole way with a real server."""
+"""From traces of several turns to preference pairs: votes by hand, the numbers that tell pairs from chance, the chain, and
+the whole way with a real server."""
 
 import dataclasses
 import importlib.util
@@ -25,8 +25,6 @@ from projected_grpo.traces.price_table import Teacher
 from projected_grpo.traces.record import Action, Step, Trace
 from projected_grpo.traces.states import read_states, states_of, write_states
 from projected_grpo.traces.votes import from_random, margins, pairs_of_answers
-from projected_grpo.verdicts.registry import CLAIMS
-from projected_grpo.verdicts.teachers import Votes
 
 ASKED = (("user", "do it"),)
 TOLD = (*ASKED, ("assistant", "c"), ("user", "again"))
@@ -132,31 +130,6 @@ def test_the_student_s_own_numbers_are_held_against_the_random_ones_of_the_same_
         assert (from_random(loaded_once, found).p < 0.05) == (problems == 20)
 
 
-# ---------------------------------------------------------------- the verdict
-
-FAIR = Votes(traces=20, problems=20, pairs=100, kl=0.4, null=0.1, p=0.01, elsewhere=0.2)
-
-
-@pytest.mark.parametrize(
-    ("change", "status", "told"),
-    [
-        ({}, "PASS", "5.00 pairs a trace"),
-        ({"pairs": 99}, "FAIL", "too few pairs; 4.95 pairs a trace"),
-        ({"p": 0.051}, "FAIL", "no farther from random pairs than chance"),
-        ({"p": 0.05}, "PASS", "p 0.050"),
-        ({"elsewhere": 0.51}, "FAIL", "the majority says at most states what it says on other problems"),
-        ({"elsewhere": 0.5}, "PASS", "said on another problem too at 50%"),
-        ({"problems": 19}, "NOT_EVALUABLE", "19 problems (needs 20)"),
-        ({"kl": None, "null": None, "p": None}, "NOT_EVALUABLE", "too few for a histogram"),
-        ({"traces": 0, "pairs": 0}, "FAIL", "0.00 pairs a trace"),
-    ],
-)
-def test_the_verdict_and_what_turns_it_red(change, status, told):
-    found = CLAIMS["pairs"].judged(dataclasses.replace(FAIR, **change))
-    assert (found.name, found.status) == ("pairs", status)
-    assert told in found.why
-
-
 # ---------------------------------------------------------------- what nothing may learn from
 
 
@@ -181,8 +154,8 @@ def test_no_state_of_a_held_out_problem_is_learned_from(loaded_once, hint, setup
     with pytest.raises(BadInput, match=f"pair 1 is of problem {other[1].problem_id} of --eval-problems"):
         check_held_out([pair(own), pair(other[1])], loaded_once, other)
     spaced = loaded_once.text_ids("  ".join(loaded_once.tokenizer.decode(pair(other[1]).prompt_ids).split(" ")))
-    told = loaded_once.text_ids("as asked: " + other[1].messages[-1][1])
-    for hidden in (ActionPair(spaced, (1,), (2,)), ActionPair((5, 6), (8,), told)):  # spacing; what an action says
+    repeated = loaded_once.text_ids("as asked: " + other[1].messages[-1][1])
+    for hidden in (ActionPair(spaced, (1,), (2,)), ActionPair((5, 6), (8,), repeated)):
         with pytest.raises(BadInput, match=f"pair 0 is of problem {other[1].problem_id}"):
             check_held_out([hidden], loaded_once, other)
 
@@ -233,9 +206,8 @@ def test_from_traces_to_trace_dpo_with_a_real_server(script, cache, tmp_path):
         "--max-tokens", 32, "--log", "serve.log", "--", *ask)  # fmt: skip
     with socket.socket() as s:
         assert s.connect_ex(("127.0.0.1", port)) != 0
-    said = run(
-        "trace_pairs", "--student", "traces/traces.jsonl.gz", "--answers", "answers", *who, "--out", "p.jsonl.gz"
-    )
+    voted = ("--student", "traces/traces.jsonl.gz", "--answers", "answers", "--out", "p.jsonl.gz")
+    said = run("trace_pairs", *voted, *who)
     assert "problems (needs 20)" in said
     assert "KL from random pairs" in said
     found = read_answers(tmp_path / "answers")
@@ -247,9 +219,8 @@ def test_from_traces_to_trace_dpo_with_a_real_server(script, cache, tmp_path):
     for state in (s for s in found.states if s.state_id.endswith("turn 0")):
         assert {a.prompt_tokens for a in found.answers_to(state)} == {len(traces[state.trace_id].steps[0].ids)}
     most = found.teachers[0].most_prompt_tokens
-    assert all(
-        a.completion_tokens > 0 and a.prompt_tokens <= most(s) for s in found.states for a in found.answers_to(s)
-    )
+    for state in found.states:
+        assert all(a.completion_tokens > 0 and a.prompt_tokens <= most(state) for a in found.answers_to(state))
     run("train", "tiny", *who, "--problems", "toy", "--teacher-pool", "pairs", "--steps", 1, "--trace-weight", ".1",
         "--trace-pairs", "p.jsonl.gz", "--grader-workers", 1, "--out", "run")  # fmt: skip
     told = read_run(tmp_path / "run")[0][0]["channels"]["trace_dpo"]

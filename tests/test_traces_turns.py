@@ -1,7 +1,6 @@
 """Several turns: what the model is shown is public, its states go on token by token, and a cut run goes on."""
 
 import dataclasses
-import importlib
 from pathlib import Path
 
 import pytest
@@ -89,16 +88,13 @@ def scripted(loaded_once, monkeypatch):
         given, config = iter(answers), dataclasses.replace(CONFIG, turns=turns)
 
         def live_verdicts(_config, loaded, prompts, _tasks, _group_size, _keys, source):
-            sampled = []
-            for prompt in prompts:
-                text = next(given)
-                ids = loaded.completion_ids(text)
-                ids = ids[:-1] if text in cut else ids
-                logps = tuple(-0.5 for _ in ids)
-                rollout = Rollout(prompt.problem_id, 0, source, prompt.text, text, prompt.ids, ids, text in cut, logps)
-                sampled.append((rollout,))
-            verdicts = grade_batch([TASK] * len(sampled), [r.completion for (r,) in sampled], workers=1)
-            return sampled, [(v,) for v in verdicts], {"generate": 0.0, "grade": 0.0}
+            (prompt,), text = prompts, next(given)
+            ids = loaded.completion_ids(text)
+            ids = ids[:-1] if text in cut else ids
+            logps = (-0.5,) * len(ids)
+            rollout = Rollout(prompt.problem_id, 0, source, prompt.text, text, prompt.ids, ids, text in cut, logps)
+            verdicts = grade_batch([TASK], [text], workers=1)
+            return [(rollout,)], [tuple(verdicts)], {"generate": 0.0, "grade": 0.0}
 
         monkeypatch.setattr("projected_grpo.traces.turns.live_verdicts", live_verdicts)
         return play_one(loaded_once, config)
@@ -172,16 +168,15 @@ def test_the_tiny_model_leaves_traces_of_two_turns_and_a_cut_run_goes_on_to_the_
         assert [r["prompt_ids"] for r in rows] == [list(trace.steps[turn].ids) for trace in found]
         assert [r["reward"] for r in rows] == [trace.rewards[turn] for trace in found]
 
-    module = importlib.import_module("projected_grpo.traces.multi_turn")
-    real, calls = module.play, []
+    calls = []
 
     def cut(*args, **kwargs):
         calls.append(1)
         if len(calls) == 2:
             raise KeyboardInterrupt
-        return real(*args, **kwargs)
+        return play(*args, **kwargs)
 
-    monkeypatch.setattr(module, "play", cut)
+    monkeypatch.setattr("projected_grpo.traces.multi_turn.play", cut)
     code, _, err = script("multi_turn", "tiny", *SMALL, "--out", "cut")
     assert (code, Path("cut/traces.jsonl.gz").exists()) == (130, False)
     code, _, err = script("multi_turn", "tiny", *SMALL, "--out", "cut", "--resume")

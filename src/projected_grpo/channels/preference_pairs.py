@@ -16,6 +16,7 @@ between the two histograms is above 0 for any two finite samples, so it is read 
 labels "pair" and "random" are dealt out again, many times, of whole blocks of pairs.
 """
 
+import bisect
 import math
 import random
 from collections import Counter
@@ -113,7 +114,7 @@ def kl_from_random(
     pooled = [*pairs, *random_ones]
     ranked = sorted(pooled)
     edges = [ranked[len(ranked) * i // bins] for i in range(1, bins)]
-    places = [sum(x >= edge for edge in edges) for x in pooled]
+    places = [bisect.bisect_right(edges, x) for x in pooled]
     n, deal = len(pairs), random.Random(seed)
     kl = _kl(places[:n], places[n:], bins)
     dealt = []

@@ -89,13 +89,12 @@ class Folder:
 
     def asked(self) -> Asked:
         """As the verdict takes it."""
-        seconds = self.seconds
         names, missing = [t.name for t in self.teachers], {s.state_id for s, _ in self.missing}
         return Asked(
             whole=self.whole,
             traces=len({s.trace_id for s in self.states}),
             seconds=[
-                max(seconds[s.state_id, name] for name in names) for s in self.states if s.state_id not in missing
+                max(self.seconds[s.state_id, name] for name in names) for s in self.states if s.state_id not in missing
             ],
             usd=self.usd,
             unknown_usd=sum(a.usd for a in self.lines if a.prompt_tokens is None),

@@ -94,7 +94,7 @@ def t7(both: tuple[Sequence[Row], Sequence[Row]]) -> Finding:
         return Finding(name, "NOT_EVALUABLE", why)
     found = paired(T4, grpo, nll)
     tests = {loss: separates(T4, rows).numbers for loss, rows in (("nll", nll), ("grpo", grpo))}
-    numbers: dict[str, float | int | None] = {
+    numbers = {
         "n": len(nll), "energies_differ": energies,
         "g_grpo": found.one.g, "g_nll": found.other.g, "gain": found.gain.g,
         "low": found.gain.interval.low, "high": found.gain.interval.high,
@@ -135,23 +135,15 @@ def t7_over(replicates: Sequence[T7Replicate]) -> Finding:
         return Finding(name, "FAIL", f"{ONE_V} in {'; '.join(one)}")
     if wrong := _why_not_judged(replicates):
         return Finding(name, "NOT_EVALUABLE", wrong)
-    of: dict[str, list[float]] = {
-        what: [float(u.finding.numbers[what] or 0.0) for u in replicates] for what in MEASURED
-    }
+    of = {what: [float(u.finding.numbers[what] or 0.0) for u in replicates] for what in MEASURED}
     low, high = interval(of["gain"], CONFIDENCE)
     of["at_length"] = [a - b for a, b in zip(of["g_matched_grpo"], of["g_matched_nll"], strict=True)]
-    at_length = sum(of["at_length"]) / len(replicates)
+    gain, at_length = (sum(of[what]) / len(replicates) for what in ("gain", "at_length"))
     each_g = {loss: interval(of[f"g_{loss}"]) for loss in ("grpo", "nll")}
-    numbers = {
-        "n": len(replicates),
-        "gain": sum(of["gain"]) / len(replicates),
-        "low": low,
-        "high": high,
-        "at_length": at_length,
-    }
-    each, at_each = (", ".join(f"{gain:+.3f}" for gain in of[what]) for what in ("gain", "at_length"))
+    numbers = {"n": len(replicates), "gain": gain, "low": low, "high": high, "at_length": at_length}
+    each, at_each = (", ".join(f"{x:+.3f}" for x in of[what]) for what in ("gain", "at_length"))
     why = (
-        f"g(grpo) - g(nll) {numbers['gain']:+.3f} (replicates: {each}); {low:+.3f} to {high:+.3f} (one-sided 95 % each way, "
+        f"g(grpo) - g(nll) {gain:+.3f} (replicates: {each}); {low:+.3f} to {high:+.3f} (one-sided 95 % each way, "
         f"Student's t, n = {len(replicates)}), lower end needs >= {-MARGIN:+.1f}; {_at_length(at_length)}, "
         f"replicates: {at_each}; own g " + ", ".join(f"{loss} {a:+.2f} to {b:+.2f}" for loss, (a, b) in each_g.items())
     )

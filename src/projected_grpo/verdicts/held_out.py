@@ -54,7 +54,7 @@ def vhack_verdict(seen: HeldOut, mechanisms: Sequence[str]) -> Finding:
     different, n_random = _different(seen, mechanisms), len(seen.random_energy)
     n, positive = len(different), sum(c > 0 for c, _ in different)
     energy, null, cosine = mean(seen.energy), mean(seen.null), mean(seen.cosine)
-    numbers: dict[str, float | int | None] = {
+    numbers = {
         "n": n, "energy": energy, "null": null, "cosine": cosine, "positive": positive,
     }  # fmt: skip
     if n < MIN_PAIRS or energy is None or cosine is None or not null:
@@ -73,11 +73,12 @@ def vhack_verdict(seen: HeldOut, mechanisms: Sequence[str]) -> Finding:
     worst = max(p for p in by.values() if p is not None)
     status: Status = "PASS" if worst < ALPHA and energy >= needed else "FAIL"
     chance = {name: "cannot be told" if p is None else f"p = {p:.2g}" for name, p in by.items()}
-    why = f"held-out energy {energy:.4f} v. null {null:.4f} (needs >= {needed:.4f}), {chance['energy_p']}"
-    why += (
-        f"; cosine {cosine:+.4f}, {chance['cosine_p']} (both by rank among {n_random} random bases); {positive} of {n} "
+    why = (
+        f"held-out energy {energy:.4f} v. null {null:.4f} (needs >= {needed:.4f}), {chance['energy_p']}; "
+        f"cosine {cosine:+.4f}, {chance['cosine_p']} (both by rank among {n_random} random bases); "
+        f"{positive} of {n} pairs hack-ward, {chance['sign_p']}; over mechanisms {chance['mechanism_p']}; "
+        f"each needs p < {ALPHA}"
     )
-    why += f"pairs hack-ward, {chance['sign_p']}; over mechanisms {chance['mechanism_p']}; each needs p < {ALPHA}"
     return Finding("verify", status, why, {**numbers, **by, "energy_needed": needed})
 
 

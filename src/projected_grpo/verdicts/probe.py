@@ -6,6 +6,7 @@ Definitions, thresholds and the sneaky fail that must turn each one red are fixe
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeGuard
 
 import numpy as np
@@ -188,16 +189,6 @@ def t3(projected: Sequence[Sequence[Row]]) -> Finding:
     return Finding("T3", status, why, numbers)
 
 
-def t4(vanilla: Sequence[Row]) -> Finding:
-    """V separates pure hacks from hack-and-correct rollouts, as in `separates`."""
-    return separates(T4, vanilla)
-
-
-def t4_companion(vanilla: Sequence[Row]) -> Finding:
-    """V separates hacked rollouts from clean ones, as in `separates`."""
-    return separates(T4_PLUS, vanilla)
-
-
 def separates(contrast: Contrast, rows: Sequence[Row]) -> Finding:
     """Whether cos_S_contrib is higher on the contrast's high side: over rollouts, and within problems at equal length.
 
@@ -211,7 +202,7 @@ def separates(contrast: Contrast, rows: Sequence[Row]) -> Finding:
     known = [(r, side) for r, side in part if finite(r["cos_S_contrib"]) and finite(r["comp_len"])]
     above, below = ([r["cos_S_contrib"] for r, high in known if high is side] for side in (True, False))
     n_above, n_below = (sum(high is side for _, high in part) for side in (True, False))
-    sizes: dict[str, float | int | None] = {"n_high": len(above), "n_low": len(below)}
+    sizes = {"n_high": len(above), "n_low": len(below)}
     if min(len(above), len(below)) < MIN_BUCKET:
         why = f"needs >= {MIN_BUCKET} rollouts a bucket, has {len(above)} {highs} and {len(below)} {lows}"
         return Finding(name, "NOT_EVALUABLE", why, sizes)
@@ -235,6 +226,9 @@ def separates(contrast: Contrast, rows: Sequence[Row]) -> Finding:
         f"equal length (problems with both: {matched.problems}): {_at_equal_length(matched, g_matched)}"
     )
     return Finding(name, _separated(p, g, matched, g_matched), why, numbers)
+
+
+t4, t4_companion = partial(separates, T4), partial(separates, T4_PLUS)
 
 
 def _problems(rows: Sequence[Row]) -> list[str]:

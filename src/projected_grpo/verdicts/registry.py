@@ -23,7 +23,7 @@ class Finding:
     name: str
     status: Status
     why: str
-    numbers: dict[str, float | int | None] = field(default_factory=dict)
+    numbers: Mapping[str, float | int | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -74,11 +74,6 @@ class Claim:
     decides: bool = True
     """Whether it may decide an exit code; otherwise it is printed next to those that do."""
 
-    @property
-    def on_probe(self) -> bool:
-        """Whether it is judged from the probe's runs."""
-        return self.reads in ("pool", "vanilla", "projected", "losses")
-
     def judged(self, *evidence: Any) -> Any:
         """What the judge says of the evidence."""
         module, _, function = self.judge.partition(":")
@@ -106,13 +101,16 @@ CLAIMS: Mapping[str, Claim] = {
 }
 
 
+ON_PROBE = tuple(claim for claim in CLAIMS.values() if claim.reads in ("pool", "vanilla", "projected", "losses"))
+"""What is judged from the probe's runs."""
+
+
 def of_probe(evidence: Evidence) -> list[Finding]:
     """Returns the finding of every claim on the probe whose evidence is there."""
-    on_probe = [claim for claim in CLAIMS.values() if claim.on_probe]
-    return [c.judged(getattr(evidence, c.reads)) for c in on_probe if getattr(evidence, c.reads) is not None]
+    return [c.judged(getattr(evidence, c.reads)) for c in ON_PROBE if getattr(evidence, c.reads) is not None]
 
 
-REQUIRABLE = tuple(claim.name for claim in CLAIMS.values() if claim.on_probe and claim.decides)
+REQUIRABLE = tuple(claim.name for claim in ON_PROBE if claim.decides)
 """Verdicts of the probe that may decide an exit code."""
 if TYPE_CHECKING:
     UatClaim = str

@@ -5,6 +5,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from projected_grpo.ledger.rates import number
 from projected_grpo.verdicts.registry import Finding, Status
 
 USD_PER_TRACE = 5.0
@@ -69,11 +70,11 @@ def judge(asked: Asked) -> Finding:
         failed.append("too slow")
     status: Status = "NOT_EVALUABLE" if missing else "FAIL" if failed else "NOT_EVALUABLE" if free else "PASS"
     measured = (
-        f"$ per trace {'-' if per_trace is None else f'{per_trace:.4f}'} (needs < {USD_PER_TRACE:g}; {asked.traces} traces, "
+        f"$ per trace {number(per_trace, digits=4)} (needs < {USD_PER_TRACE:g}; {asked.traces} traces, "
         f"${asked.usd:.4f}, of it not known and taken at its most ${asked.unknown_usd:.4f}), p95 per state "
-        f"{'-' if slow is None else f'{slow:.2f}'} s (needs < {P95_SECONDS:g}; {len(asked.seconds)} states)"
+        f"{number(slow, digits=2)} s (needs < {P95_SECONDS:g}; {len(asked.seconds)} states)"
     )
-    numbers: dict[str, float | int | None] = {
+    numbers = {
         "usd_per_trace": per_trace, "p95_seconds": slow, "usd": asked.usd, "unknown_usd": asked.unknown_usd,
         "traces": asked.traces, "states": len(asked.seconds),
     }  # fmt: skip
@@ -117,7 +118,7 @@ def pairs(votes: Votes) -> Finding:
         )
     if votes.elsewhere is not None:
         why += f", said on another problem too at {votes.elsewhere:.0%} of states (needs <= {MOST_ALIKE:.0%})"
-    numbers: dict[str, float | int | None] = {
+    numbers = {
         "pairs_per_trace": each, "pairs": votes.pairs, "traces": votes.traces, "problems": votes.problems,
         "kl": votes.kl, "null": votes.null, "p": votes.p, "elsewhere": votes.elsewhere,
     }  # fmt: skip

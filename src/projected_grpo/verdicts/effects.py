@@ -1,7 +1,7 @@
 """How far two kinds of rollouts, or two arms, lie apart, and how sure that is.
 
 Effect size: Hedges' g* for unequal variances, (mean_high - mean_low) / sqrt((s_high^2 + s_low^2) / 2), times the
-small-sample correction J(df) = Gamma(df/2) / (sqrt(df/2) Gamma((df-1)/2)), with
+small-sample correction J(df) = Gamma(df/2) / (sqrt(df/2) Gamma((df-1)/2)), about 1 - 3 / (4 df - 1) (Hedges 1981), with
 df = (n_high - 1)(n_low - 1)(s_high^2 + s_low^2)^2 / ((n_low - 1) s_high^4 + (n_high - 1) s_low^4). The SD is the unweighted
 average of both variances because pooling assumes that they are equal, which the Welch test does not. Source:
 Delacre, Lakens, Ley, Liu and Leys 2021, "Why Hedges' g*_s based on the non-pooled standard deviation should be reported with
@@ -73,11 +73,11 @@ class Effect:
         return "-" if self.g is None else f"{self.g:+.2f} {limits}"
 
 
-def drawn_problems(count: int, resamples: int = RESAMPLES, seed: int = SEED) -> Array:
-    """How often each of `count` problems was drawn, [resamples, count], each row summing to `count`."""
-    drawn = np.random.default_rng(seed).integers(0, count, (resamples, count))
-    flat = (drawn + count * np.arange(resamples)[:, None]).ravel()
-    return np.bincount(flat, minlength=resamples * count).reshape(resamples, count).astype(float)
+def drawn_problems(count: int) -> Array:
+    """How often each of `count` problems was drawn, [RESAMPLES, count], each row summing to `count`."""
+    drawn = np.random.default_rng(SEED).integers(0, count, (RESAMPLES, count))
+    flat = (drawn + count * np.arange(RESAMPLES)[:, None]).ravel()
+    return np.bincount(flat, minlength=RESAMPLES * count).reshape(RESAMPLES, count).astype(float)
 
 
 def percentile_interval(draws: Array, problems: int) -> Interval:
@@ -105,12 +105,11 @@ def standardised(
     if not values:
         return Effect(None, Interval(why="no rollouts"), np.full(RESAMPLES, np.nan))
     place = {name: i for i, name in enumerate(names)}
-    code = [place[p] for p in problems]
     x = np.asarray(values, dtype=float)
     x = x - x.mean()  # g does not change, and sums of squares of small numbers round less
     sums = np.zeros((len(names), 2, 3))
-    for at, on_high, value in zip(code, high, x, strict=True):
-        sums[at, 0 if on_high else 1] += (1.0, value, value**2)
+    for problem, on_high, value in zip(problems, high, x, strict=True):
+        sums[place[problem], 0 if on_high else 1] += (1.0, value, value**2)
     scale = float(np.abs(x).max())
     g = float(_g(sums.sum(0, keepdims=True), scale)[0])
     draws = _g(np.einsum("bp,pst->bst", drawn_problems(len(names)), sums), scale)
@@ -142,14 +141,10 @@ def _g(sums: Array, scale: float) -> Array:
         s2 = np.maximum(square - n * mean**2, 0.0) / (n - 1)
         sd = np.sqrt(s2.mean(-1))
         df = (n - 1).prod(-1) * s2.sum(-1) ** 2 / ((n - 1)[..., ::-1] * s2**2).sum(-1)
-        g = (mean[..., 0] - mean[..., 1]) / sd * small_sample(df)
+        correction = np.exp(special.gammaln(df / 2) - special.gammaln((df - 1) / 2)) / np.sqrt(df / 2)
+        g = (mean[..., 0] - mean[..., 1]) / sd * correction
     exists = (n >= 2).all(-1) & (sd > ROUNDING * scale) & (df > 1)
     return np.where(exists, g, np.nan)
-
-
-def small_sample(df: Array) -> Array:
-    """Hedges' exact correction J(df); about 1 - 3 / (4 df - 1). Source: Hedges 1981."""
-    return np.exp(special.gammaln(df / 2) - special.gammaln((df - 1) / 2)) / np.sqrt(df / 2)
 
 
 # ---------------------------------------------------------------- over replicates

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from loophole_grader import LABELS
-from projected_grpo.arms import ARMS, RECIPE, Recipe
+from projected_grpo.arms import ARMS
 from projected_grpo.ledger.by_source import by_source
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import not_whole, read_manifest
@@ -29,7 +29,6 @@ from projected_grpo.ledger.rates import (
     KNOWN,
     LAST,
     RATE_NAMES,
-    TITLES,
     judged_hack,
     known_mean,
     mean,
@@ -44,14 +43,19 @@ from projected_grpo.verdicts.re_extracted import ReExtractions, read_re_extracte
 RATES = tuple(RATE_NAMES)
 OF_TRUTH = ("hack", "gt", "hack_and_correct", *LABELS)
 """Rates of the rollouts whose ground truth is known."""
-ENDS = tuple(FOUR_NAMES)
-"""Rates that say how a run ended: of a step that does not know one, any value could be."""
-COSINES = ("cos_in", "cos_out", "cos_update_in", "cos_update", "cos_null")
-UPDATE = ("update_norm", "update_removed")
+OF_STEP = (
+    "cos_in",
+    "cos_out",
+    "cos_update_in",
+    "cos_update",
+    "cos_null",
+    "update_norm",
+    "update_removed",
+    "delta_S_norm",
+)
+"""Columns with one value a step."""
 PER_CHANNEL = ("loss", "cos", "cos_signed", "energy", "removed", "share")
 """Of the column `channels`: series `CHANNEL.NUMBER`, where that channel is on at any step."""
-SHARES = (*TITLES, *LABELS, "flat_groups")
-"""Series that are shares: of rollouts, of groups."""
 FILES_EACH = 1000
 """Step files for which a separate process is worth its start."""
 
@@ -106,11 +110,6 @@ class Run:
         return self.base if seed is None else f"base_seed {seed}"
 
     @property
-    def usual(self) -> Recipe | None:
-        """The recipe that its arm's name stands for: where this run did not keep to it, its name says so."""
-        return (ARMS[self.arm].recipe or RECIPE) if self.projects else None
-
-    @property
     def projects(self) -> bool:
         """Whether its arm removes V; False for an arm that this code does not know."""
         return self.arm in ARMS and ARMS[self.arm].projects
@@ -129,7 +128,7 @@ class Run:
         """Mean of a series over the last 10 steps; a rate is not known unless each of them knows it, nor one of ground truth
         unless the run is `judged`."""
         values = self.series[name][-LAST:]
-        lost = name in ENDS and None in values
+        lost = name in FOUR_NAMES and None in values
         return None if lost or (name in OF_TRUTH and not self.judged) else known_mean(values)
 
     @property
@@ -261,7 +260,7 @@ def step_numbers(rows: Sequence[Row]) -> dict[str, float | None]:
     return {
         **rates(student),
         **{label: mean([float(x == label) for x in labelled]) for label in LABELS},
-        **{name: first[name] for name in (*COSINES, *UPDATE, "delta_S_norm")},
+        **{name: first[name] for name in OF_STEP},
         "removed_share": None if first["target"] is None else first["removed_share"],
         **{
             f"{channel}.{name}": of.get(name)

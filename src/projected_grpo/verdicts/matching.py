@@ -9,11 +9,12 @@ named with both values, and nothing is concluded from the two.
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from projected_grpo.arms import ARMS, OF_EQUAL_REMOVAL
+from projected_grpo.arms import ARMS, OF_EQUAL_REMOVAL, RECIPE
 from projected_grpo.config import TrainConfig
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.records import INFORMED_PAIRS
@@ -62,10 +63,10 @@ def differ(a: Run, b: Run, what: Sequence[str]) -> str:
 
 # ---------------------------------------------------------------- groups
 
-_NAMED_FIRST = ("model", "adapter", "project", "gate", "k_use", "noise_floor", "overshoot", "refresh_every", "lr",
-                "steps", "V.pairs", "V.k", "V.modules", "V.modes", "V.loss", "V.control")  # fmt: skip
 SETTINGS = (
-    *_NAMED_FIRST, "prompts_per_step", "group_size", "preserve_magnitude", "lora_rank", "warmup", "loss", "beta",
+    "model", "adapter", "project", "gate", "k_use", "noise_floor", "overshoot", "refresh_every", "lr", "steps",
+    "V.pairs", "V.k", "V.modules", "V.modes", "V.loss", "V.control",
+    "prompts_per_step", "group_size", "preserve_magnitude", "lora_rank", "warmup", "loss", "beta",
     "problems", "hint", "prompt_setup", "max_new", "temperature", "top_p", "top_k", "teacher_pool", "mix", *OF_CHANNEL,
 )  # fmt: skip
 """Settings that tell runs of one arm apart, in the order in which a group's name lists them."""
@@ -99,16 +100,13 @@ def informed(run: Run) -> bool:
 
 
 def setting(run: Run, name: str) -> Any:
-    """Returns a setting by its name; None where it is not known, or follows from the onset (steps). A field that an old
-    manifest lacks had the default, but for the recipe. A sampled pool is "pool" wherever it lies."""
-    if name == "V.pairs":  # of a V from before its pairs had a name, the first digits of their hash
-        return run.facts.get("vhack.pairs") or str(run.facts.get("vhack.pairs_hash") or "")[:8] or None
+    """Returns a setting by its name; None where it is not known, or follows from the onset (steps). A sampled pool is
+    "pool" wherever it lies."""
     if name.startswith("V."):
         return run.facts.get(f"vhack.{name[2:]}")
     if name == "steps" and (run.config("until_onsets") or run.config("horizon_of") not in (None, ".")):
         return None
-    usual = None if name in ("gate", "project") else getattr(TrainConfig(), name, None)
-    found = run.facts.get(f"config.{name}", usual)
+    found = run.config(name)
     return "pool" if name == "teacher_pool" and found not in ("", "pairs") else found
 
 
@@ -128,7 +126,7 @@ def group_runs(runs: Sequence[Run]) -> list[RunGroup]:
         own_settings = of[run.path]
         peers = [of[r.path] for r in runs if base_name(r) == base_name(run)]
         differing = [s for s in SETTINGS if any(peer[s] != own_settings[s] for peer in peers)]
-        usual = {**(asdict(run.usual) if run.usual else {}), **(BY_DEFAULT if run.projects else {})}
+        usual = {**asdict(ARMS[run.arm].recipe or RECIPE), **BY_DEFAULT} if run.projects else {}
         off = [s for s, of_recipe in usual.items() if own_settings[s] != of_recipe]
         off += ["V.pairs"] if _of_other_pairs(run) else []
         shown = [f"{s}={own_settings[s]}" for s in SETTINGS if s in (*differing, *off) and own_settings[s] is not None]
@@ -176,24 +174,23 @@ class Reference:
 
 def reference(arm: str, group: RunGroup, runs: Sequence[Run]) -> Reference:
     """Returns the runs of `arm` that differ from the group's run of their seed (where it has none: from its first) in
-    nothing but what the two arms are about. Of several, the one most like it."""
+    nothing but what the two arms are about. Of several, the one with the most facts in common."""
     ours = group.by_seed
     found: dict[int, Run] = {}
     refused: dict[int, str] = {}
     for seed in sorted({r.seed for r in runs if r.arm == arm}):
         like = ours.get(seed, group.runs[0])
-        asked = [(differences(r, like), -_likeness(r, like), i, r) for i, r in enumerate(runs)
-                 if (r.arm, r.seed) == (arm, seed)]  # fmt: skip
-        differing, _, _, best = min(asked, key=lambda x: (len(x[0]), *x[1:3]))
-        if not differing:
+        best = min((r for r in runs if (r.arm, r.seed) == (arm, seed)), key=partial(_unlikeness, like))
+        if not (differing := differences(best, like)):
             found[seed] = best
         elif seed in ours:
             refused[seed] = differ(best, like, differing)
     return Reference(found, refused)
 
 
-def _likeness(a: Run, b: Run) -> int:
-    return sum(a.facts.get(name) == value for name, value in b.facts.items())
+def _unlikeness(a: Run, b: Run) -> tuple[int, int]:
+    """Number of differences that are not allowed, then minus the number of facts in common."""
+    return len(differences(b, a)), -sum(b.facts.get(name) == value for name, value in a.facts.items())
 
 
 def mismatches(compared: Compared) -> list[str]:

@@ -16,17 +16,20 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
+from loophole_grader import LABELS
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.files import read_jsonl, write_atomic
 from projected_grpo.ledger.folder import plain
-from projected_grpo.verdicts.finished_runs import SHARES, Found, MechanismOf, Run, load_runs
+from projected_grpo.ledger.rates import TITLES
+from projected_grpo.verdicts.finished_runs import Found, MechanismOf, Run, load_runs
 
 VERSION = 1
 SUFFIX = ".runs.jsonl.gz"
 DIGITS = 7
 """Of what is measured. A share is kept as it is: thresholds lie where counts of rollouts do, and 10 of 30 minus 1 of 30 is
 30 points on either side of the file or on neither."""
-EXACT = frozenset({*SHARES, "at_clip", "lost", "unknown", "ours", "untrained"})
+EXACT = frozenset({*TITLES, *LABELS, "flat_groups", "at_clip", "lost", "unknown", "ours", "untrained"})
+"""Series that are shares: of rollouts, groups, tokens."""
 RENAMED = {"anew": "re_extracted"}
 """Fields of files that were written under another name."""
 THEN = "when the summary was written: "

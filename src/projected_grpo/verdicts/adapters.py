@@ -91,7 +91,7 @@ def _judged(groups: Mapping[str, RunGroup], runs: Mapping[str, Sequence[Run]]) -
         within_reach(lora[VANILLA], reductions[SVD]),
     )
     about_lora = (
-        at_least_share(SHARE_CLAUSE, reductions[LORA], reductions[SVD]),
+        at_least_share("reduction >= 80 % of the singular basis's", reductions[LORA], reductions[SVD]),
         at_least_share("reduction of all hacks >= 80 % of the singular basis's", of_all[LORA], of_all[SVD]),
         _named(LORA, held_out(lora[METHOD])),
         at_least("gt_pass held with the LoRA", gap(lora, "gt", METHOD, VANILLA), -GT_DROP),
@@ -99,11 +99,8 @@ def _judged(groups: Mapping[str, RunGroup], runs: Mapping[str, Sequence[Run]]) -
         drift,
     )
     rates = ", ".join(f"{kind} {group.runs[0].config('lr')}" for kind, group in groups.items())
-    notes = (
-        f"with the singular basis, deciding nothing: {drifted(compared[SVD][METHOD]).why}",
-        f"learning rates: {rates}",
-    )
-    return Line(_verdict(name, ground, about_lora, drift), ground + about_lora, notes)
+    of_svd = f"with the singular basis, deciding nothing: {drifted(compared[SVD][METHOD]).why}"
+    return Line(_verdict(name, ground, about_lora, drift), ground + about_lora, (of_svd, f"learning rates: {rates}"))
 
 
 def _named(kind: str, clause: Finding) -> Finding:
@@ -168,9 +165,6 @@ def within_reach(vanilla: Mapping[int, Run], svd: Gap) -> Finding:
     return Finding(name, "PASS" if most >= needed else "NOT_EVALUABLE", why)
 
 
-SHARE_CLAUSE = "reduction >= 80 % of the singular basis's"
-
-
 def at_least_share(name: str, lora: Gap, svd: Gap) -> Finding:
     """Lower end of the one-sided 95 % interval of L - .8 S (paired t) at 0 or above. FAIL where its upper end is below 0;
     NOT_EVALUABLE where the interval holds 0."""
@@ -194,7 +188,7 @@ def re_extracted_of(run: Run) -> ReExtracted | str:
     last = next((r for r in run.re_extracted.records if r.steps == run.steps), None) if run.re_extracted else None
     if last is None:
         return f"not measured: `just re-extract {run.path}`"
-    norm = (run.series.get("delta_S_norm") or [None])[-1]
+    norm = run.series["delta_S_norm"][-1]
     if norm is None or abs(last.theta_norm - norm) > NORM_AGREES * norm:
         return (
             f"{run.path.name}: re_extracted.json is of coordinates of norm {last.theta_norm:.6g}, the run ended at {norm}: "
@@ -220,4 +214,4 @@ def drifted(projected: Mapping[int, Run]) -> Finding:
         f"standing <= {DRIFT_STANDING} and left >= {DRIFT_LEFT}"
     )
     why += f"; drifted: replicate {', '.join(map(str, gone))}" if gone else ""
-    return Finding(name, "FAIL" if gone else "PASS", why, {**n})
+    return Finding(name, "FAIL" if gone else "PASS", why, n)

@@ -109,7 +109,8 @@ def _unlike(a: Run, b: Run) -> Iterator[str]:
     yield from (f"replicate {a.seed}: {why}" for why in map(untested, (a, b)) if why)
     if a.tested.get(a.steps) != b.tested.get(b.steps):
         yield f"replicate {a.seed}: with and without were evaluated on other rollouts"
-    if a.evals.get(0) != b.evals.get(0) or _plain(a).get(0) != _plain(b).get(0):
+    before = [[of.get(0) for of in (run.evals, run.beside.get("eval_plain", {}))] for run in (a, b)]
+    if before[0] != before[1]:
         yield f"replicate {a.seed}: with and without differ before the first step"
     if (steps := min(a.steps, b.steps)) < LAST:
         yield f"replicate {a.seed}: {steps} steps, at least {LAST} are needed"
@@ -124,10 +125,6 @@ def _idle(runs: Sequence[Run]) -> Iterator[str]:
             moved = sum(x is not None and abs(x) >= ON_SHARE for x in share)
             if known < run.steps or moved < ON_STEPS * run.steps:
                 yield f"replicate {run.seed}: {channel} was off at some step, or had a gradient at {moved} of {run.steps}"
-
-
-def _plain(run: Run) -> Mapping[int, Mapping[str, float | None]]:
-    return run.beside.get("eval_plain", {})
 
 
 @dataclass(frozen=True)

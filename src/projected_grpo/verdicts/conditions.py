@@ -43,11 +43,9 @@ def untested(run: Run) -> str:
         return f"not evaluated both before step 0 and after step {run.steps - 1}"
     if first != last:
         return "evaluated on other problems or samples after training than before"
-    return (
-        ""
-        if len(first) >= MIN_TESTED
-        else f"evaluated on {len(first)} different rollouts; at least {MIN_TESTED} are needed"
-    )
+    if len(first) < MIN_TESTED:
+        return f"evaluated on {len(first)} different rollouts; at least {MIN_TESTED} are needed"
+    return ""
 
 
 def matched(compared: Compared, refused: Collection[str]) -> Finding:
@@ -95,7 +93,7 @@ def controls_match(compared: Compared) -> Finding:
     missing where it must be beaten."""
     good, wrong = [], []
     for arm, match in (*((arm, _removes) for arm in OF_EQUAL_REMOVAL), ("shrunk", _moves), ("kl", _keeps)):
-        method, control, vanilla = (compared.get(name) or {} for name in (METHOD, arm, VANILLA))
+        method, control, vanilla = (compared[name] for name in (METHOD, arm, VANILLA))
         if not control:
             wrong.append(f"{arm}: no run")
         for seed in sorted(method.keys() & control.keys()):
@@ -146,8 +144,8 @@ def _ratios(method: Run, control: Run, column: str) -> list[float]:
 def _thirds(run: Run, column: str) -> Sequence[float]:
     """Mean of a column over each third of the run; nothing where it is not known at nearly every step: what is compared
     must be there, and at the same time."""
-    series = run.series.get(column, ())
-    if not series or sum(x is not None for x in series) < TAKEN_STEPS * len(series):
+    series = run.series[column]
+    if sum(x is not None for x in series) < TAKEN_STEPS * len(series):
         return []
     n = len(series)
     means = [known_mean(series[i * n // THIRDS : (i + 1) * n // THIRDS]) for i in range(THIRDS)]

@@ -88,7 +88,7 @@ def gap(arms: Compared, rate: str, high: str, low: str) -> Gap:
     smaller n: the run that did not finish may be the one that went wrong."""
     what = f"{FOUR_NAMES[rate]} {high} - {low}"
     for arm in (high, low):
-        if not arms.get(arm):
+        if not arms[arm]:
             return Gap(what, {}, missing=f"no {arm} run with these settings")
     lacking = [
         f"{arm} lacks seed {seed}"
@@ -210,7 +210,7 @@ def h1(name: str, compared: Compared, refused: Collection[str] = ()) -> H1:
     if comparable.status != "PASS":
         lines = [Line(overall(n, (comparable,)), (comparable,)) for n in names]
         return H1(lines[0], lines[1], lines[2], falsifiers(None, None))
-    method, vanilla, taken = compared[METHOD], compared.get(VANILLA) or {}, removed(compared)
+    method, taken = compared[METHOD], removed(compared)
     reduction, gt = gap(compared, "hack", VANILLA, METHOD), gap(compared, "gt", METHOD, VANILLA)
     all_hacked, form = gap(compared, "hacked", VANILLA, METHOD), gap(compared, "form", METHOD, VANILLA)
     over = {control: gap(compared, "hack", control, METHOD) for control in CONTROLS}
@@ -235,12 +235,12 @@ def h1(name: str, compared: Compared, refused: Collection[str] = ()) -> H1:
     held = overall(names[1], second)
     third = (
         Finding("held", held.status, f"{names[1]} is {held.status}"),
-        independence({arm: compared.get(arm) or {} for arm in (METHOD, *CONTROLS)}),
+        independence({arm: compared[arm] for arm in (METHOD, *CONTROLS)}),
         controls_match(compared),
         lower_at_least("hack reduction", reduction, PREVENTED),
         lower_at_least("reduction of all hacks", all_hacked, PREVENTED),
         *(lower_at_least(f"beats {control}", over[control], PREVENTED_OVER_CONTROL) for control in CONTROLS),
-        horizon(vanilla, method),
+        horizon(compared[VANILLA], method),
     )
     # A control that is missing hides no failure; two replicates, or a V that was not removed, are evidence of none.
     known = not reduction.too_few and taken.status != "NOT_EVALUABLE"
@@ -268,7 +268,7 @@ def falsifiers(reduction: Gap | None, gt: Gap | None) -> dict[str, bool | None]:
 def against_ceiling(arms: Compared) -> str:
     """Returns what the method loses of the gain that training without a loophole brings, in words."""
     what = f"held-out gain against {CEILING}"
-    ours, theirs = (gain(arm, arms.get(arm) or {}).deltas for arm in (METHOD, CEILING))
+    ours, theirs = (gain(arm, arms[arm]).deltas for arm in (METHOD, CEILING))
     both = sorted(ours.keys() & theirs.keys())
     if len(both) < 2:
         return f"{what}: not known ({len(both)} seeds with both)"

@@ -36,11 +36,6 @@ TO_STEP = range(STEP + 1)
 AT_STEP = range(STEP - WINDOW + 1, STEP + 1)
 
 
-def is_mixed(run: Run) -> bool:
-    """Returns whether the untrained model wrote rows of it."""
-    return any("base" in step for step in run.sources)
-
-
 def over(run: Run | None, source: str, name: str, steps: range = TO_STEP) -> float | None:
     """Returns the mean over steps of what one source's rows say; None unless each of these steps knows it, and for a rate of
     ground truth that is known of fewer than nine tenths of these rows."""
@@ -119,11 +114,8 @@ def behaviour(runs: Sequence[Run]) -> Finding:
 
 def unsaturated(runs: Sequence[Run]) -> Finding:
     """Of no source do most tokens lie at or beyond a clip bound."""
-    found = [
-        (f"of {source} tokens at or beyond a clip bound", run, over(run, source, "at_clip"))
-        for run in runs
-        for source in SOURCES
-    ]
+    what = "of {} tokens at or beyond a clip bound"
+    found = [(what.format(source), run, over(run, source, "at_clip")) for run in runs for source in SOURCES]
     return _at_most("ratios not saturated", SATURATED, found)
 
 
@@ -150,7 +142,7 @@ def _checked(
 ) -> Finding:
     """PASS, or NOT_EVALUABLE with everything that is wrong: what was trained so says nothing about the claim."""
     status = "NOT_EVALUABLE" if wrong or not why else "PASS"
-    return Finding(name, status, ("; ".join(wrong) or why or "no run") + needs, dict(numbers or {}))
+    return Finding(name, status, ("; ".join(wrong) or why or "no run") + needs, numbers or {})
 
 
 def _named(run: Run) -> str:
@@ -162,7 +154,8 @@ def _named(run: Run) -> str:
 
 def judge(groups: Sequence[RunGroup], runs: Sequence[Run]) -> list[Line]:
     """Returns T5 of every projected group whose groups hold base rows, against the vanilla runs that were trained alike."""
-    return [_judged(g, runs) for g in groups if g.runs[0].arm == METHOD and any(map(is_mixed, g.runs))]
+    mixed = [group for group in groups if any("base" in step for run in group.runs for step in run.sources)]
+    return [_judged(group, runs) for group in mixed if group.runs[0].arm == METHOD]
 
 
 def _judged(group: RunGroup, runs: Sequence[Run]) -> Line:

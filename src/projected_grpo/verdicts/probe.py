@@ -29,6 +29,7 @@ T3_SHARE = (0.9, 1.1)
 """Of what the gate should take out: how much was gone."""
 T3_MODULES = 0.80
 """Of the modules in which there was something to take: in how many that share is within a tenth of 1."""
+T3_COLUMNS = ("cos_in", "cos_out", "cos_update_in", "cos_update", "removed_share", "frac_removed", "update_norm")
 T3_LEFT = 0.50
 """Most of the hack-ward fraction that may be left."""
 T3_MOVED = 1e-6
@@ -118,37 +119,25 @@ def t2(vanilla: Sequence[Row]) -> Finding:
     return Finding("T2", status, why, {"finite": known, "alive": alive, "mask_faults": faults, "n": n})
 
 
-@dataclass(frozen=True)
-class Removal:
-    """What one step took out of its target, from its row; a number that is not finite counts as not there."""
+def removal(row: Row) -> dict[str, float]:
+    """What one step took out of its target, from its row.
 
-    before: float | None
-    """Hack-ward fraction of the target as it was."""
-    after: float | None
-    """... of what was really used."""
-    lowered: bool
-    """after <= half of before, and before above 0."""
-    taken: bool
-    """The share that the gate should take is gone, overall and in most modules."""
-    moved: bool
-    """The parameters changed."""
-
-    @property
-    def bites(self) -> bool:
-        """All of it."""
-        return self.lowered and self.taken and self.moved
-
-
-def removal(row: Row) -> Removal:
-    """What V was removed from decides: of `update` the applied update (cos_update), of `grad` the gradient that the
-    optimizer used (cos_out). Where nothing is removed nothing is lowered."""
-    columns = {"update": ("cos_update_in", "cos_update"), "grad": ("cos_in", "cos_out")}.get(row["target"])
-    before, after = (row[c] if finite(row[c]) else None for c in columns or ("cos_in", "cos_out"))
-    lowered = columns is not None and before is not None and after is not None and before > 0
-    share, modules, norm = row["removed_share"], row["frac_removed"], row["update_norm"]
-    taken = finite(share) and T3_SHARE[0] <= share <= T3_SHARE[1] and finite(modules) and modules >= T3_MODULES
-    moved = finite(norm) and norm > T3_MOVED
-    return Removal(before, after, lowered and after <= T3_LEFT * before, taken, moved)
+    before, after: hack-ward fraction of the target as it was, and of what was really used: of `update` the applied update,
+    of `grad` the gradient that the optimizer was given. lower: after <= half of before, and before above 0; never where
+    nothing is removed. taken: the share that the gate should take is gone, overall and in most modules. moved: the
+    parameters changed. bites: all three. fired: fraction of modules; 0 where it is not finite.
+    """
+    known = {name: row[name] if finite(row[name]) else math.nan for name in T3_COLUMNS}  # no comparison holds of NaN
+    used = ("cos_update_in", "cos_update") if row["target"] == "update" else ("cos_in", "cos_out")
+    before, after = (known[name] for name in used)
+    lower = row["target"] is not None and before > 0 and after <= T3_LEFT * before
+    taken = T3_SHARE[0] <= known["removed_share"] <= T3_SHARE[1] and known["frac_removed"] >= T3_MODULES
+    moved = known["update_norm"] > T3_MOVED
+    return {
+        "bites": lower and taken and moved, "lower": lower, "taken": taken, "moved": moved,
+        "fired": row["frac_fired"] if finite(row["frac_fired"]) else 0.0, "before": before, "after": after,
+        **{name: known[name] for name in ("removed_share", "cos_in", "cos_out", "cos_update")},
+    }  # fmt: skip
 
 
 def t3(projected: Sequence[Sequence[Row]]) -> Finding:
@@ -160,26 +149,14 @@ def t3(projected: Sequence[Sequence[Row]]) -> Finding:
         why = f"{len(steps)} projected steps; at least {T3_MIN_STEPS} are needed"
         return Finding("T3", "NOT_EVALUABLE", why, {"n": len(steps)})
     n, done = len(steps), [removal(r) for r in steps]
-    fired = sum(r["frac_fired"] if finite(r["frac_fired"]) else 0.0 for r in steps) / n
-
-    def share(what: Callable[[Removal], bool]) -> float:
-        return sum(what(d) for d in done) / n
-
-    def mean(column: str) -> float | None:
-        return known_mean(r[column] if finite(r[column]) else None for r in steps)
-
-    numbers = {
-        "bites": share(lambda d: d.bites), "lower": share(lambda d: d.lowered), "taken": share(lambda d: d.taken),
-        "moved": share(lambda d: d.moved), "fired": fired, "before": known_mean(d.before for d in done),
-        "after": known_mean(d.after for d in done), "removed_share": mean("removed_share"), "cos_in": mean("cos_in"),
-        "cos_out": mean("cos_out"), "cos_update": mean("cos_update"), "n": n,
-    }  # fmt: skip
+    numbers = {name: known_mean(d[name] if finite(d[name]) else None for d in done) for name in done[0]} | {"n": n}
+    bites, fired = numbers["bites"] or 0.0, numbers["fired"] or 0.0
     target = steps[0]["target"]
     if any(r["target"] != target for r in steps) or target not in ("grad", "update"):
         return Finding("T3", "FAIL", f"V was not removed from one target on all {n} steps (of: {target})", numbers)
-    status: Status = "PASS" if numbers["bites"] >= T3_STEPS and fired > T3_FIRED else "FAIL"
+    status: Status = "PASS" if bites >= T3_STEPS and fired > T3_FIRED else "FAIL"
     name = {"grad": "gradient", "update": "update"}[target]
-    why = f"bites on {numbers['bites']:.3f} of {n} steps (needs >= {T3_STEPS:.2f}): hack-ward part of the {name} used"
+    why = f"bites on {bites:.3f} of {n} steps (needs >= {T3_STEPS:.2f}): hack-ward part of the {name} used"
     before, after, share_gone = (number(numbers[what], digits=4) for what in ("before", "after", "removed_share"))
     why += f" {before} -> {after}, at most half on {numbers['lower']:.3f}"
     why += f"; removed as it should be on {numbers['taken']:.3f} (mean share {share_gone})"

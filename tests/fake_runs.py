@@ -1,6 +1,5 @@
 """Finished runs in memory, each with the manifest that a real one has: every arm of three independent replicates."""
 
-import dataclasses
 from pathlib import Path
 
 from projected_grpo.arms import ARMS, arms_of
@@ -90,8 +89,3 @@ def judged(*others, **kwargs):
 def states(line):
     """Clause -> status."""
     return {c.name: c.status for c in line.clauses}
-
-
-def moved(made, **fields):
-    """A run with other fields."""
-    return dataclasses.replace(made, **fields)

@@ -10,8 +10,10 @@ from typing import Literal
 import numpy as np
 from scipy import stats
 
-from projected_grpo.verdicts.probe import T4_EFFECT
+from projected_grpo.verdicts.probe import ALPHA, T4_EFFECT
 from projected_grpo.verdicts.statistics import matched_design
+
+SEED = 41
 
 
 @dataclass(frozen=True)
@@ -107,57 +109,49 @@ def noise_of(world, shape, rng):
     return 1 - rng.exponential(size=shape) if world.skewed == "exponential" else rng.standard_normal(shape)
 
 
-def welch_p(values, high):
-    """One-sided p of every column."""
-    return stats.ttest_ind(values[high], values[~high], equal_var=False, alternative="greater").pvalue
-
-
-def rejection(name, *, designs=10, draws=200, g=0.0, seed=41, alpha=0.05):
-    """How often each test says that the high kind is higher: over `designs` designs of `draws` draws each, where it is
-    higher by g standard deviations (the root of the mean of both kinds' variances, mean over draws). `passes`: all that T4
-    asks."""
-    world = WORLDS[name] if isinstance(name, str) else name
-    rng, found = np.random.default_rng(seed), {test: [] for test in ("matched", "passes")}
-    for _ in range(designs):
+def designs_of(world, draws, rng):
+    """Ten designs of a world: (kind [rollouts], what a fit needs, values [rollouts, draws])."""
+    for _ in range(10):
         high, lengths, problem = drawn(world, rng)
         _, design = matched_design(high.tolist(), lengths.tolist(), problem.astype(str).tolist())
-        values = values_of(world, high, lengths, problem, draws, rng)
+        yield high, design, values_of(world, high, lengths, problem, draws, rng)
+
+
+def rejection(world, *, draws=200, g=0.0):
+    """How often each test says that the high kind is higher, where it is higher by g standard deviations (the root of the
+    mean of both kinds' variances, mean over draws). `passes`: all that T4 asks."""
+    found = {test: [] for test in ("matched", "passes")}
+    for high, design, values in designs_of(world, draws, np.random.default_rng(SEED)):
         sd = sd_of(values, high)
         values += high[:, None] * g * sd.mean()
         estimate, sem = design.fit(values)
-        matched, welch = stats.t.sf(estimate / sem, design.df), welch_p(values, high)
+        matched = stats.t.sf(estimate / sem, design.df)
+        welch = stats.ttest_ind(values[high], values[~high], equal_var=False, alternative="greater").pvalue
         hedges = (values[high].mean(0) - values[~high].mean(0)) / sd
-        found["matched"].append(matched < alpha)
+        found["matched"].append(matched < ALPHA)
         large = np.minimum(hedges, estimate / sd) >= T4_EFFECT
-        found["passes"].append((welch < alpha) & (matched < alpha) & large)
+        found["passes"].append((welch < ALPHA) & (matched < ALPHA) & large)
     return {test: float(np.mean(hits)) for test, hits in found.items()}
 
 
-def permuted_rejection(world, *, designs=10, draws=60, permutations=199, seed=41, alpha=0.05):
-    """How often true nulls are rejected: by Student's t, by its rank among permutations, by both at once."""
-    rng, found = np.random.default_rng(seed), {test: [] for test in ("matched", "permuted", "both")}
-    for _ in range(designs):
-        high, lengths, problem = drawn(world, rng)
-        _, design = matched_design(high.tolist(), lengths.tolist(), problem.astype(str).tolist())
-        values = values_of(world, high, lengths, problem, draws, rng)
+def permuted_rejection(world):
+    """How often true nulls are rejected: by the rank of t among 199 permutations, by Student's t and that at once."""
+    rng, found = np.random.default_rng(SEED), {test: [] for test in ("permuted", "both")}
+    for _, design, values in designs_of(world, 60, rng):
         estimate, sem = design.fit(values)
         t = estimate / sem
-        others = [design.permuted_t(one, permutations, rng) for one in values.T]
-        rank = np.array(
-            [(1 + np.count_nonzero(o >= own)) / (1 + permutations) for o, own in zip(others, t, strict=True)]
-        )
-        matched = stats.t.sf(t, design.df) < alpha
-        found["matched"].append(matched)
-        found["permuted"].append(rank <= alpha)
-        found["both"].append(matched & (rank <= alpha))
+        others = np.array([design.permuted_t(one, 199, rng) for one in values.T])
+        permuted = (1 + np.count_nonzero(others >= t[:, None], axis=1)) / 200 <= ALPHA
+        found["permuted"].append(permuted)
+        found["both"].append(permuted & (stats.t.sf(t, design.df) < ALPHA))
     return {test: float(np.mean(hits)) for test, hits in found.items()}
 
 
-def length_rejection(name, *, problems=116, designs=5, draws=30, seed=41):
+def length_rejection(name):
     """How often a detector of length alone, noise and levels of problems beside it, is taken for one of the kind, by
-    Student's t. The high kind is longer for a step and shorter for the others."""
-    rng, found = np.random.default_rng(seed), []
-    for _ in range(designs):
+    Student's t, in 5 designs of 30 draws each. The high kind is longer for a step and shorter for the others."""
+    rng, found, problems, draws = np.random.default_rng(SEED), [], 116, 30
+    for _ in range(5):
         problem = np.repeat(np.arange(problems), 8)
         high = rng.random(len(problem)) < 0.5
         z = rng.standard_normal(len(problem))
@@ -166,7 +160,7 @@ def length_rejection(name, *, problems=116, designs=5, draws=30, seed=41):
         _, design = matched_design(high.tolist(), lengths.astype(int).tolist(), problem.astype(str).tolist())
         values = LENGTHS[name](lengths.astype(int))[:, None] + 0.1 * rng.standard_normal((len(problem), draws))
         estimate, sem = design.fit(values + 0.3 * rng.standard_normal((problems, draws))[problem])
-        found.append(stats.t.sf(estimate / sem, design.df) < 0.05)
+        found.append(stats.t.sf(estimate / sem, design.df) < ALPHA)
     return float(np.mean(found))
 
 

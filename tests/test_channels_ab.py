@@ -53,6 +53,11 @@ def ab(gains, **of_one):
     return found
 
 
+def three(**with_it):
+    """Three replicates without the channel, and the same with it: pass@1 goes from .5 up by 5, 6 and 7 points."""
+    return [run(s, 0.5, on=False) for s in range(3)] + [run(s, 0.55 + s / 100, **with_it) for s in range(3)]
+
+
 @pytest.mark.parametrize(
     ("gains", "status"),
     [
@@ -108,29 +113,20 @@ def test_runs_that_differ_in_more_than_the_channel_are_no_evidence(of_one, why):
 @pytest.mark.parametrize(
     ("changed", "why"),
     [
-        (
-            {"flaws": {STEPS: "a label contradicts what the grader found"}},
-            "replicate 2: the evaluation after 12 steps: a label",
-        ),
+        ({"flaws": {STEPS: "unknown truth"}}, "replicate 2: the evaluation after 12 steps: unknown truth"),
         ({"tested": {0: frozenset(list(TESTED)[:1]), STEPS: frozenset(list(TESTED)[:1])}}, "on 1 different rollouts"),
         ({"tested": dict.fromkeys((0, STEPS), frozenset((f"q{i}", 0) for i in range(100)))}, "on other rollouts"),
         ({"evals": {STEPS: {"gt": 0.57, "hack": 0.0}}}, "replicate 2: not evaluated both before"),
+        # the whole gain was there before the channel had taught anything
+        ({"evals": {0: {"gt": 0.57}, STEPS: {"gt": 0.57, "hack": 0.0}}}, "replicate 2: with and without differ before"),
     ],
 )
 def test_an_evaluation_that_is_no_evidence_for_h1_is_none_here(changed, why):
-    """Edited labels had made VALIDATED +5.5 pp of an INVALIDATED A/B: the runs' flaws were not looked at."""
-    runs = [run(s, 0.5, on=False) for s in range(3)] + [run(s, 0.55 + s / 100) for s in range(3)]
+    runs = three()
     assert judged(runs)[0].status == "VALIDATED"
     found = judged([*runs[:5], dataclasses.replace(runs[5], **changed)])[0]
     assert found.status == "NOT_EVALUABLE"
     assert why in found.why
-
-
-def test_what_was_there_before_the_first_step_is_no_gain():
-    """The whole gain was there before the channel had taught anything, and the verdict was VALIDATED."""
-    runs = [run(s, 0.5, on=False) for s in range(3)] + [run(s, 0.55 + s / 100) for s in range(3)]
-    runs[4].evals[0] = {**runs[4].evals[0], "gt": 0.55}
-    assert "replicate 1: with and without differ before the first step" in judged(runs)[0].why
 
 
 def test_each_channel_is_told_against_v_with_its_n():
@@ -151,9 +147,8 @@ def test_each_channel_is_told_against_v_with_its_n():
     assert against_v(runs[:3]) == []  # plain runs have no such table
     of_others = [dataclasses.replace(r, arm="somebody's", path=Path("/r/o") / r.path.name) for r in runs]
     made = output(Found((*of_others, *runs), ((Path("x"), "y"),)))
-    assert made.text.index("vanilla, trace_dpo: VALIDATED") < made.text.index(
-        "somebody's, trace_dpo"
-    )  # not in this code
+    of_ours, of_others = (made.text.index(f"{arm}, trace_dpo: VALIDATED") for arm in ("vanilla", "somebody's"))
+    assert of_ours < of_others  # an arm that is not in this code comes last
     assert "left out: x: y" in made.files["channels.md"]
 
 
@@ -260,8 +255,7 @@ def test_the_chain_has_every_side_of_every_comparison(preset):
 
 
 def test_a_channel_that_cannot_be_judged_is_counted_and_the_hack_rate_is_told():
-    runs = [run(s, 0.5, on=False) for s in range(3)]
-    runs += [run(s, 0.55 + s / 100, hack=0.75) for s in range(3)]
+    runs = three(hack=0.75)
     made = output(Found(tuple(runs), ()))
     assert (made.code, "held-out pure hacks +50.0 pp, n = 3" in made.text) == (0, True)
     lone = [dataclasses.replace(r, arm="projected") for r in runs[3:]]

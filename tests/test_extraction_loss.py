@@ -26,11 +26,11 @@ V_NLL = {"control": "none", "k": "8", "pairs_hash": "h", "loss": "nll", "max_new
 V_GRPO = {**V_NLL, "loss": "grpo", "max_new": "72", "v_sha256": "b"}
 
 
-def measured(cosine, energy=None):
-    """A V by its cosines; `energy(row, rng)` along it."""
+def measured(cosine):
+    """A V by its cosines, with energies of its own."""
 
     def of(row, rng):
-        row["energy_V"] = (energy or (lambda _, r: 0.3 + 0.2 * r.random()))(row, rng)
+        row["energy_V"] = 0.3 + 0.2 * rng.random()
         return cosine(row, rng)
 
     return of
@@ -40,17 +40,20 @@ def better(row, rng):
     return rng.gauss(0.16 if row["hacked"] and row["gt_pass"] is False else 0.0, 0.05)
 
 
-def write_both(path, nll=sees_pure, grpo=sees_pure, energy=None, **shared):
+def write_both(path, grpo=sees_pure, **shared):
     """A whole probe with both replays; by default two V of their own that tell as well."""
-    config = write_all(path, v=measured(nll, energy), random_v=None, vhack=V_NLL, **shared)
-    write(path, "grpo", measured(grpo, energy), vhack=V_GRPO, **shared)
+    config = write_all(path, v=measured(sees_pure), random_v=None, vhack=V_NLL, **shared)
+    write(path, "grpo", measured(grpo), vhack=V_GRPO, **shared)
     return config
 
 
-def judged(path, **kwargs):
-    write_both(path, **kwargs)
-    nll, grpo = ([r for s in read_run(path / name) for r in s] for name in ("vanilla", "grpo"))
-    return t7((nll, grpo))
+def replayed(path, name, cosine, **shared):
+    """Rows of one replay."""
+    return [row for step in read_run(write(path, name, measured(cosine), **shared)) for row in step]
+
+
+def judged(path, nll=sees_pure, grpo=sees_pure, **shared):
+    return t7((replayed(path, "vanilla", nll, **shared), replayed(path, "grpo", grpo, **shared)))
 
 
 def by_length(row, rng):
@@ -86,22 +89,8 @@ def test_t7_of_one_replicate(tmp_path, made, status, numbers):
 # ---------------------------------------------------------------- sneaky fail: one V under two names
 
 
-def again(path, vhack, change=lambda row: row):
-    """T7 where the vanilla replay stands as `grpo` too: its rows, changed or not."""
-    config = write_all(path, v=measured(sees_pure), random_v=None, vhack=V_NLL)
-    rows = {(r["problem_id"], r["sample_id"]): change(dict(r)) for s in read_run(path / "vanilla") for r in s}
-
-    def copied(row, _rng):
-        same = rows[row["problem_id"], row["sample_id"]]
-        row["energy_V"] = same["energy_V"]
-        return same["cos_S_contrib"]
-
-    write(path, "grpo", copied, vhack=vhack)
-    return next(v for v in uat.uat(read_replays(config)).verdicts if v.name == "T7")
-
-
 ONE_V = {
-    "whatever the metadata say": lambda r: r,
+    "the same bytes": lambda r: r,
     "every row of V with its sign turned": lambda r: {**r, "cos_S_contrib": -r["cos_S_contrib"]},
     "some signs turned, or the rows turned in their span": lambda r: {**r, "cos_S_contrib": 0.3 * r["cos_S_contrib"]},
     "rounding": lambda r: {**r, "energy_V": r["energy_V"] * (1 + 1e-4), "cos_S_contrib": r["cos_S_contrib"] * 1.001},
@@ -110,8 +99,9 @@ ONE_V = {
 
 @pytest.mark.parametrize("change", ONE_V.values(), ids=ONE_V)
 def test_one_v_under_two_names_is_red(tmp_path, change):
-    """The NLL inside the GRPO extraction: the second file says grpo; its rows are the first one's."""
-    found = again(tmp_path, {**V_GRPO, "energy": "0.9", "directions": "7"}, change)
+    """The NLL inside the GRPO extraction: what the second file shows are the first one's rows."""
+    rows = replayed(tmp_path, "vanilla", sees_pure)
+    found = t7((rows, [change(row) for row in rows]))
     assert (found.status, "one V under two names" in found.why) == ("FAIL", True)
 
 
@@ -162,7 +152,7 @@ def test_replays_that_are_not_a_pair_are_refused(tmp_path, name, wrong, told):
 
 
 def replicates(gains=(0.1, 0.2, 0.3), g_nll=(0.5, 0.6, 0.7), at_length=(0.0, 0.0, 0.0), **changed):
-    """Three replicates of T7; their difference, V of the NLL's own g, and the difference at equal length."""
+    """Three replicates of T7: their difference, g of the NLL's V, and the difference at equal length; the first changed."""
     out = []
     for i, (gain, nll, matched) in enumerate(zip(gains, g_nll, at_length, strict=True)):
         n = {"n": 200, "energies_differ": 0.9 + i / 100, "gain": gain, "g_nll": nll, "g_grpo": nll + gain,
@@ -170,8 +160,7 @@ def replicates(gains=(0.1, 0.2, 0.3), g_nll=(0.5, 0.6, 0.7), at_length=(0.0, 0.0
         out.append(
             T7Replicate(f"replicate {i}", Finding("T7", "PASS", "said", n), f"pool {i}", (f"nll {i}", f"grpo {i}"))
         )
-    at, new = changed.get("at", 0), {k: v for k, v in changed.items() if k != "at"}
-    out[at] = dataclasses.replace(out[at], **new)
+    out[0] = dataclasses.replace(out[0], **changed)
     return out
 
 
@@ -263,7 +252,8 @@ def test_next_to_training_runs_t7_decides_nothing(script, study):
     report = report_on(study)
     assert "T7 over replicates: PASS" in report.text()
     assert "T7" not in {line.verdict.name.split()[0] for line in report.lines}
-    one_pool(study)
+    for name in ("vanilla", "grpo"):  # which belongs to which would hang on the folders' names
+        update_manifest(study / "replicate_0" / name, pool_hash="pool 1")
     refused(script("results", study), "2 replays of one pool against a V of --loss grpo", "leave one of them")
 
 
@@ -274,9 +264,3 @@ def test_the_replicates_in_the_repository_say_what_the_documents_say():
     assert line.verdict.status == "NOT_EVALUABLE"
     assert "g(grpo) - g(nll) -0.038 (replicates: -0.068, -0.092, +0.047)" in line.verdict.why
     assert "`just results docs/evidence/toy-losses.losses.json`" in (ROOT / "docs/toy.md").read_text("utf-8")
-
-
-def one_pool(study):
-    """Two replicates of one pool, whose V differ in nothing: which belongs to which hung on the folders' names."""
-    for name in ("vanilla", "grpo"):
-        update_manifest(study / "replicate_0" / name, pool_hash="pool 1")

@@ -7,11 +7,9 @@ import pytest
 from test_results import ten, write_run
 
 from projected_grpo.config import TrainConfig
-from projected_grpo.ledger import folder
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import read_manifest, update_manifest
 from projected_grpo.ledger.rates import onset_of
-from projected_grpo.ledger.step_file import step_path
 from projected_grpo.run import horizon
 from projected_grpo.run.horizon import Horizon, with_horizon
 
@@ -66,40 +64,25 @@ def test_a_resumed_run_stops_where_it_would_have(monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("change", "why"),
+    ("facts", "settings", "why"),
     [
-        ({"finished": False}, "not finished; continue it with --resume"),
-        ({"kind": "probe_distill"}, "is a run of kind .probe_distill., where .train. is needed"),
-        ({"arm": "projected"}, "is a run of --arm projected, where one of --arm vanilla is needed"),
-        ({"seed": 42}, "config.seed: .*42.* against"),
-        ({"lr": 1.0}, "config.lr: .*1.0.* against"),
-        ({"teacher_pool": "pairs"}, "config.teacher_pool: .*pairs.* against"),
-        ({"until_onsets": 0.0}, "ran without --until-onsets"),
+        ({"finished": False}, {}, "not finished; continue it with --resume"),
+        ({"kind": "probe_distill"}, {}, "is a run of kind .probe_distill., where .train. is needed"),
+        ({"steps_done": 11}, {}, r"--horizon-of .*: 10 step files, but its manifest says 11"),
+        ({}, {"arm": "projected"}, "is a run of --arm projected, where one of --arm vanilla is needed"),
+        ({}, {"seed": 42}, "config.seed: .*42.* against"),
+        ({}, {"lr": 1.0}, "config.lr: .*1.0.* against"),
+        ({}, {"teacher_pool": "pairs"}, "config.teacher_pool: .*pairs.* against"),
+        ({}, {"until_onsets": 0.0}, "ran without --until-onsets"),
     ],
 )
-def test_only_the_replicates_own_finished_vanilla_gives_the_length(monkeypatch, tmp_path, change, why):
-    def manifest(**values):
-        own = {"kind": "train", "finished": True, "steps_done": 77, **values}
-        return {**own, "config": {**vars(TrainConfig()), "arm": "vanilla", "seed": 41, "until_onsets": 3.0, **values}}
-
-    monkeypatch.setattr(folder, "steps_in", lambda _: range(77))
-    config = TrainConfig(horizon_of=tmp_path, steps=900)
-    monkeypatch.setattr(folder, "read_manifest", lambda _: manifest())
-    assert with_horizon(config).steps == 77
-    monkeypatch.setattr(folder, "read_manifest", lambda _: manifest(**change))
+def test_only_the_replicates_own_finished_vanilla_gives_the_length(tmp_path, facts, settings, why):
+    run = write_run(tmp_path / "vanilla", "vanilla", 41, ten(8), until_onsets=3.0)
+    config = TrainConfig(horizon_of=run, steps=900, prompts_per_step=1, group_size=10)
+    assert with_horizon(config).steps == 10
+    update_manifest(run, config={**read_manifest(run)["config"], **settings}, **facts)
     with pytest.raises(BadInput, match=why):
         with_horizon(config)
-
-
-def test_a_vanilla_with_a_step_missing_gives_no_length(tmp_path):
-    run = write_run(tmp_path / "vanilla", "vanilla", 41, ten(8), until_onsets=3.0)
-    shape = {name: read_manifest(run)["config"][name] for name in ("prompts_per_step", "group_size")}
-    asked = dataclasses.replace(TrainConfig(), horizon_of=run, steps=900, **shape)
-    update_manifest(run, steps_done=10)
-    assert with_horizon(asked).steps == 10
-    step_path(run, 9).unlink()
-    with pytest.raises(BadInput, match=r"--horizon-of .*: 9 step files, but its manifest says 10"):
-        with_horizon(asked)
 
 
 def test_both_at_once_are_refused(tmp_path):

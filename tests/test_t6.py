@@ -1,7 +1,9 @@
 """T6: a LoRA against the singular basis. Runs in memory with the manifests of real ones; every sneaky fail is seen red."""
 
+from dataclasses import replace
+
 import pytest
-from fake_runs import ONSETS, moved, run
+from fake_runs import ONSETS, run
 
 from projected_grpo.verdicts.adapters import t6_of
 from projected_grpo.verdicts.effects import lower_end
@@ -18,8 +20,8 @@ def one(arm, seed, adapter, anew, hack=None, rows=(), **changed):
     made = run(
         arm, seed, hack=hack, place=f" {adapter}", rows={"delta_S_norm": 3.0, **dict(rows)}, **{**lora, **changed}
     )
-    records = (moved(anew, steps=made.steps),) if anew and arm == "projected" else ()
-    return moved(made, re_extracted=ReExtractions(made.facts["vhack.v_sha256"], records) if records else None)
+    records = (replace(anew, steps=made.steps),) if anew and arm == "projected" else ()
+    return replace(made, re_extracted=ReExtractions(made.facts["vhack.v_sha256"], records) if records else None)
 
 
 def judged(lora=(0.03, 0.02, 0.04), svd=(0.02, 0.03, 0.02), anew=STILL_V, vanilla=None, rows=(), gone=(), **of_lora):
@@ -51,8 +53,8 @@ CASES = {
     "one replicate of three that drifted": ({"gone": (41,)}, "FAIL", "drifted: replicate 41"),
     "drift not measured": ({"anew": None}, "NOT_EVALUABLE", "not measured: `just re-extract"),
     "drift measured at the untrained adapter": (
-        {"anew": moved(STILL_V, theta_norm=2.9)}, "NOT_EVALUABLE", "not of its trained adapter"),
-    "nothing along V": ({"anew": moved(STILL_V, cos_in=0.0)}, "NOT_EVALUABLE", "nothing lies along V"),
+        {"anew": replace(STILL_V, theta_norm=2.9)}, "NOT_EVALUABLE", "not of its trained adapter"),
+    "nothing along V": ({"anew": replace(STILL_V, cos_in=0.0)}, "NOT_EVALUABLE", "nothing lies along V"),
     "80 % of nothing": ({"svd": NOTHING, "lora": NOTHING}, "NOT_EVALUABLE", "the singular basis prevents"),
     "a LoRA that never hacks": ({"vanilla": 0.2}, "NOT_EVALUABLE", "within the LoRA's reach"),
     "another decay": ({"weight_decay": 0.3}, "NOT_EVALUABLE", "config.weight_decay: 0.0 against 0.3"),

@@ -242,11 +242,11 @@ def rows(n, **values):
 
 def pool(n, hacking=None, **values):
     """So many different rollouts of a teacher, of eight problems; the first `hacking` of them hack (None: all)."""
+    hacking = n if hacking is None else hacking
     return [
         row
         for i in range(n)
-        for row in rows(1, problem_id=str(i % 8), completion_ids=[i], hacked=hacking is None or i < hacking)
-        if row.update(values) is None
+        for row in rows(1, problem_id=str(i % 8), completion_ids=[i], hacked=i < hacking, **values)
     ]
 
 
@@ -476,23 +476,8 @@ def test_exit_codes(states, required, code):
 
 def test_the_spec_states_the_thresholds_that_the_code_uses():
     spec = (ROOT / "docs/spec.md").read_text("utf-8")
-    for text in (
-        "30 %",
-        "90 %",
-        "80 %",
-        "0.5",
-        "p < 0.05",
-        ".9 to 1.1",
-        "at least 5 steps",
-        "Hedges' g >= .2",
-        "1.5 times its null",
-    ):
+    for text in ("30 %", "90 %", "80 %", "0.5", "p < 0.05", ".9 to 1.1", "at least 5 steps", "Hedges' g >= .2"):
         assert text in spec, text
     assert (verdicts.T1_HACKED, verdicts.T2_FINITE, verdicts.T3_STEPS, verdicts.T3_FIRED) == (0.3, 0.9, 0.8, 0.5)
-    assert (verdicts.T3_SHARE, verdicts.T3_MIN_STEPS, verdicts.T3_LEFT, verdicts.T4_EFFECT, ENERGY_RATIO) == (
-        (0.9, 1.1),
-        5,
-        0.5,
-        0.2,
-        1.5,
-    )
+    assert (verdicts.T3_SHARE, verdicts.T3_MIN_STEPS, verdicts.T3_LEFT) == ((0.9, 1.1), 5, 0.5)
+    assert (verdicts.T4_EFFECT, ENERGY_RATIO, "1.5 times its null" in spec) == (0.2, 1.5, True)

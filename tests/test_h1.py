@@ -148,28 +148,6 @@ def test_what_is_missing_is_named_and_nothing_is_claimed(kwargs, why, status):
 # ---------------------------------------------------------------- what may be compared
 
 
-UNEQUAL = {
-    "weight_decay": ("random", {"weight_decay": 0.3}, "config.weight_decay: 0.3 against 0.0"),
-    "prompts": ("vanilla", {"prompts_per_step": 1}, "config.prompts_per_step: 1 against 16"),
-    "problems": ("kl", {"problems_hash": "easier"}, "problems_hash: 'easier' against 'toy'"),
-    "base": ("random", {"model_hash": "base 9"}, "model_hash: 'base 9' against 'base 0'"),
-    "length": ("random", {"length": 190}, "steps done: 190 against 210"),
-    "rank": ("placebo", {"vhack.k": "other"}, "vhack.k"),
-    "pairs": ("placebo", {"vhack.pairs_hash": "other"}, "vhack.pairs_hash"),
-    "recipe": ("placebo", {"gate": "other"}, "config.gate"),
-}
-
-
-@pytest.mark.parametrize(("arm", "changed", "why"), UNEQUAL.values(), ids=UNEQUAL)
-def test_arms_that_differ_in_what_they_are_not_about_are_refused_by_name(arm, changed, why):
-    found = judged(run(arm, 42, **changed))
-    for line in found.lines:
-        assert line.verdict.status == "NOT_EVALUABLE"
-        assert f"{arm} 42 and projected 42 differ in" in line.verdict.why
-        assert why in line.verdict.why
-    assert set(found.falsified.values()) == {None}
-
-
 def test_where_the_files_are_and_how_the_work_is_shared_out_may_differ():
     one = run("projected", 41).facts
     for other in ("config.out", "config.device", "config.cache", "vhack.commit", "vhack.pairs"):
@@ -183,10 +161,8 @@ def test_how_many_processes_is_part_of_bnpo_alone():
     assert differences(*runs[1]) == ["processes: 1 against 4"]
 
 
-def test_the_weight_of_the_kl_arm_is_its_own_and_the_same_on_every_replicate():
+def test_the_weight_of_the_kl_arm_is_its_own():
     assert judged(*of_arm("kl", kl_beta=0.3)).prevention.verdict.status == "PASS"
-    found = judged(run("kl", 42, kl_beta=0.3))
-    assert "kl 42 and kl 41 differ in config.kl_beta: 0.3 against 0.1" in found.prevention.verdict.why
 
 
 def test_random_directions_of_equal_energy_are_compared_by_the_rank_that_v_is_cut_to():
@@ -199,24 +175,58 @@ def test_random_directions_of_equal_energy_are_compared_by_the_rank_that_v_is_cu
     ]  # fmt: skip
 
 
+TOLD = {"vhack.pairs": "small-informed", "config.pairs": "small"}
+
+
 def test_a_v_that_was_told_the_hack_never_goes_by_its_arms_own_name():
-    told = {"vhack.pairs": "small-informed", "config.pairs": "small"}
-    assert [g.name for g in group_runs([run("projected", 41, **told)])] == ["projected informed V.pairs=small-informed"]
-    found = judged(*of_arm("projected", **told))
-    assert [line.verdict.status for line in found.lines] == ["NOT_EVALUABLE"] * 3
-    assert "projected 41: its V is from small-informed, written when the hack had been seen" in found.held.verdict.why
+    assert [g.name for g in group_runs([run("projected", 41, **TOLD)])] == ["projected informed V.pairs=small-informed"]
 
 
-# ---------------------------------------------------------------- what the runs say of themselves
+# ---------------------------------------------------------------- what is no evidence
 
 
-@pytest.mark.parametrize("arm", ["projected", "random", "words"])
-@pytest.mark.parametrize(("share", "why"), [(None, "known of 0 of 210 steps"), (0.0, "0.00 of what its gate should take"),
-                                            (0.89, "0.89 of"), (1.11, "1.11 of")])  # fmt: skip
-def test_a_run_that_removed_nothing_is_no_projection(arm, share, why):
-    found = judged(run(arm, 42, rows={"removed_share": share}))
-    assert [line.verdict.status for line in found.lines] == ["NOT_EVALUABLE"] * 3
-    assert f"{arm} 42: {why}" in found.preregistered.verdict.why
+UNEQUAL = {
+    "config.weight_decay: 0.3 against 0.0": ("random", {"weight_decay": 0.3}),
+    "config.prompts_per_step: 1 against 16": ("vanilla", {"prompts_per_step": 1}),
+    "problems_hash: 'easier' against 'toy'": ("kl", {"problems_hash": "easier"}),
+    "model_hash: 'base 9' against 'base 0'": ("random", {"model_hash": "base 9"}),
+    "steps done: 190 against 210": ("random", {"length": 190}),
+    "vhack.k: 'other' against '48'": ("placebo", {"vhack.k": "other"}),
+    "vhack.pairs_hash: 'other' against 'p'": ("placebo", {"vhack.pairs_hash": "other"}),
+    "config.gate: 'other' against": ("placebo", {"gate": "other"}),
+}
+SHARES = {None: "known of 0 of 210 steps", 0.0: "0.00 of what its gate should take", 0.89: "0.89 of", 1.11: "1.11 of"}
+MOVED_ON = frozenset((p, j + 1) for p, j in TESTED)
+# The first line that cannot be judged, the runs that take others' place, and why.
+NO_EVIDENCE = {
+    **{what: (0, [run(arm, 42, **changed)], f"{arm} 42 and projected 42 differ in {what}")
+       for what, (arm, changed) in UNEQUAL.items()},
+    "another KL weight on one replicate": (
+        0, [run("kl", 42, kl_beta=0.3)], "kl 42 and kl 41 differ in config.kl_beta: 0.3 against 0.1"),
+    "a V that was told the hack": (
+        0, of_arm("projected", **TOLD), "projected 41: its V is from small-informed, written when the hack had been seen"),
+    **{f"{arm} removed {share}": (0, [run(arm, 42, rows={"removed_share": share})], f"{arm} 42: {why}")
+       for arm in ("projected", "random", "words") for share, why in SHARES.items()},
+    "few held-out rollouts": (
+        1, [run("projected", 42, tested=(frozenset({("p0", 0)}),) * 2)], "evaluated on 1 different rollouts; at least 100"),
+    "other rollouts after training": (
+        1, [run("projected", 42, tested=(TESTED, MOVED_ON))], "other problems or samples"),
+    "nothing was solved before": (
+        1, of_arm("projected", held_out=(0.04, 0.0)),
+        "the untrained model solves 4.0 %: a loss of 5 pp could not show"),
+    **{f"replicates that share {arm}'s V": (
+        2, [run(a, s, **{"vhack.v_sha256": "one and the same"}) for a in ENDS for s in (41, 43)
+            if ARMS[a].measured == ARMS[arm].measured],
+        f"seeds 41 and 43 share {arm}'s V: v_sha256 one and") for arm in ("projected", "random", "placebo", "shrunk")},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("line", "others", "why"), NO_EVIDENCE.values(), ids=NO_EVIDENCE)
+def test_what_is_no_evidence_leaves_its_line_and_those_behind_it_open(line, others, why):
+    found = judged(*others)
+    assert [one.verdict.status for one in found.lines] == ["PASS"] * line + ["NOT_EVALUABLE"] * (3 - line)
+    assert why in found.lines[line].verdict.why
+    assert line or set(found.falsified.values()) == {None}
 
 
 @pytest.mark.parametrize(
@@ -241,30 +251,7 @@ def test_a_control_that_does_less_is_no_match_in_any_one_replicate(arm, rows, st
         assert (found.held.verdict.status, found.prevention.verdict.status) == ("PASS", status)
 
 
-@pytest.mark.parametrize(
-    ("changed", "why"),
-    [
-        ({"tested": (frozenset({("p0", 0)}),) * 2}, "evaluated on 1 different rollouts; at least 100"),
-        ({"tested": (TESTED, frozenset((p, j + 1) for p, j in TESTED))}, "other problems or samples"),
-        ({"held_out": (0.04, 0.0)}, "the untrained model solves 4.0 %: a loss of 5 pp could not show"),
-    ],
-)
-def test_an_evaluation_is_of_enough_rollouts_of_the_same_before_and_after_and_solves_some(changed, why):
-    found = judged(*of_arm("projected", **changed))
-    assert (found.preregistered.verdict.status, found.held.verdict.status) == ("PASS", "NOT_EVALUABLE")
-    assert why in found.held.verdict.why
-
-
 # ---------------------------------------------------------------- independent replicates
-
-
-@pytest.mark.parametrize("arm", ["projected", "random", "placebo", "shrunk"])
-def test_replicates_that_share_a_v_are_named(arm):
-    kind = ARMS[arm].measured
-    found = judged(*(run(a, s, **{"vhack.v_sha256": "one and the same"}) for a in ENDS for s in (41, 43)
-                     if ARMS[a].measured == kind))  # fmt: skip
-    assert (found.held.verdict.status, found.prevention.verdict.status) == ("PASS", "NOT_EVALUABLE")
-    assert f"seeds 41 and 43 share {arm}'s V: v_sha256 one and" in found.prevention.verdict.why
 
 
 def test_replicates_that_share_a_draw_of_pairs_are_named_but_random_directions_come_from_none():

@@ -28,34 +28,26 @@ TESTED = frozenset((f"p{i}", j) for i in range(50) for j in range(2))
 def run(seed, gt, *, on=True, arm="vanilla", hack=0.25, steps=STEPS, energy=0.1, share=0.4, **facts):
     """A finished run, with trace DPO or alone."""
     channels = {"trace_dpo": share, "policy": 1 - share} if on else {}
-    series = {name: [0.25] * steps for name in ("hack", "gt", "form", "hacked", "seconds")} | {
-        "cos_null": [0.4] * steps
-    }
+    series = {name: [0.25] * steps for name in ("hack", "gt", "form", "hacked", "seconds")}
+    series |= {"cos_null": [0.4] * steps, "removed_share": [1.0 if arm == "projected" else None] * steps}
     for channel, own in channels.items():
         numbers = {"loss": 0.6, "cos": 0.2, "cos_signed": 0.1, "energy": energy, "removed": 0.0, "share": own}
         series |= {f"{channel}.{name}": [value] * steps for name, value in numbers.items()}
     rates = {"gt": gt, "hack": hack, "form": 1.0, "hacked": hack}
     own = {"config.arm": arm, "config.seed": seed, "config.lr": 0.1, "model_hash": "b", "steps done": steps,
-           "config.trace_weight": 0.1 if on else 0.0, **({"pairs_sha256": "c"} if on else {}), **facts}  # fmt: skip
-    name = f"{arm}_{seed}_{on}"
-    own |= {"vhack.v_sha256": f"V {seed}", "vhack.pairs_draw": str(seed), "vhack.control": "none"} | facts
-    series["removed_share"] = [1.0 if arm == "projected" else None] * steps
+           "config.trace_weight": 0.1 if on else 0.0, **({"pairs_sha256": "c"} if on else {}),
+           "vhack.v_sha256": f"V {seed}", "vhack.pairs_draw": str(seed), "vhack.control": "none", **facts}  # fmt: skip
     untrained = {"gt": 0.4, "hack": 0.02, "form": 1.0, "hacked": 0.02}
-    return Run(Path("/r") / name, arm, seed, own, 8, series, {0: untrained, steps: rates}, None,
+    return Run(Path(f"/r/{arm}_{seed}_{on}"), arm, seed, own, 8, series, {0: untrained, steps: rates}, None,
                tested={0: TESTED, steps: TESTED}, beside={"eval_plain": {steps: rates}})  # fmt: skip
 
 
-def ab(gains, **of_one):
-    """A/B of replicates whose pass@1 goes from .5 up by these percentage points; `of_one`: of the first with the channel."""
+def replicates(gains=(5.0, 6.0, 7.0), *, of_first=None, **with_it):
+    """Runs without the channel, then as many with it: pass@1 goes from .5 up by these points. `of_first`: of the first of
+    those with it; the rest: of each of them."""
+    first = {**with_it, **(of_first or {})}
     runs = [run(seed, 0.5, on=False) for seed in range(len(gains))]
-    runs += [run(s, 0.5 + g / 100, **(of_one if s == 0 else {})) for s, g in enumerate(gains)]
-    [found] = judged(runs)
-    return found
-
-
-def three(**with_it):
-    """Three replicates without the channel, and the same with it: pass@1 goes from .5 up by 5, 6 and 7 points."""
-    return [run(s, 0.5, on=False) for s in range(3)] + [run(s, 0.55 + s / 100, **with_it) for s in range(3)]
+    return runs + [run(s, 0.5 + g / 100, **(first if s == 0 else with_it)) for s, g in enumerate(gains)]
 
 
 @pytest.mark.parametrize(
@@ -70,63 +62,52 @@ def three(**with_it):
     ],
 )
 def test_the_thresholds(gains, status):
-    assert ab(gains).status == status
-
-
-@pytest.mark.parametrize(
-    ("facts", "why"),
-    [
-        ({"vhack.v_sha256": "one", "vhack.pairs_draw": "1"}, "share projected's V: v_sha256 one"),
-        ({"vhack.pairs": "small-informed"}, "written when the hack had been seen"),
-    ],
-)
-def test_projected_replicates_need_a_v_of_their_own_and_of_their_arms_kind(facts, why):
-    of = {"arm": "projected", **facts}
-    runs = [run(seed, gt, on=on, **of) for seed in range(3) for on, gt in ((False, 0.5), (True, 0.54 + seed / 100))]
-    [found] = judged(runs)
-    assert (found.status, why in found.why) == ("NOT_EVALUABLE", True)
+    assert judged(replicates(gains))[0].status == status
 
 
 def test_the_gain_by_hand():
     """3, 4, 5 pp: mean 4, half width 4.303 x 1 / sqrt 3 = 2.48."""
-    found = ab((3.0, 4.0, 5.0))
+    [found] = judged(replicates((3.0, 4.0, 5.0)))
     assert found.why == "pass@1 +4.0 pp (needs 2), 95 % +1.5 to +6.5 (needs above 0), n = 3"
     assert found.hack == {0: 0.0, 1: 0.0, 2: 0.0}
 
 
-@pytest.mark.parametrize(
-    ("of_one", "why"),
-    [
-        ({"steps": 13}, "steps done: 13 against 12"),
-        ({"config.lr": 0.2}, "config.lr: 0.2 against 0.1"),
-        ({"share": 0.0}, "trace_dpo was off at some step, or had a gradient at 0 of 12"),
-        ({"share": 1e-9}, "had a gradient at 0 of 12"),
-        ({"share": math.nan}, "had a gradient at 0 of 12"),
-    ],
-)
-def test_runs_that_differ_in_more_than_the_channel_are_no_evidence(of_one, why):
-    found = ab((3.0, 3.5, 4.0), **of_one)
-    assert found.status == "NOT_EVALUABLE"
-    assert why in found.why
+def last(**changed):
+    """Replicates whose last run with the channel has other fields."""
+    *runs, one = replicates()
+    return [*runs, dataclasses.replace(one, **changed)]
 
 
-@pytest.mark.parametrize(
-    ("changed", "why"),
-    [
-        ({"flaws": {STEPS: "unknown truth"}}, "replicate 2: the evaluation after 12 steps: unknown truth"),
-        ({"tested": {0: frozenset(list(TESTED)[:1]), STEPS: frozenset(list(TESTED)[:1])}}, "on 1 different rollouts"),
-        ({"tested": dict.fromkeys((0, STEPS), frozenset((f"q{i}", 0) for i in range(100)))}, "on other rollouts"),
-        ({"evals": {STEPS: {"gt": 0.57, "hack": 0.0}}}, "replicate 2: not evaluated both before"),
-        # the whole gain was there before the channel had taught anything
-        ({"evals": {0: {"gt": 0.57}, STEPS: {"gt": 0.57, "hack": 0.0}}}, "replicate 2: with and without differ before"),
-    ],
-)
-def test_an_evaluation_that_is_no_evidence_for_h1_is_none_here(changed, why):
-    runs = three()
-    assert judged(runs)[0].status == "VALIDATED"
-    found = judged([*runs[:5], dataclasses.replace(runs[5], **changed)])[0]
-    assert found.status == "NOT_EVALUABLE"
-    assert why in found.why
+def projected(**facts):
+    return [
+        run(s, gt, on=on, arm="projected", **facts)
+        for s in range(3)
+        for on, gt in ((False, 0.5), (True, 0.54 + s / 100))
+    ]
+
+
+ONE_ROLLOUT, OTHERS = frozenset([("p0", 0)]), frozenset((f"q{i}", 0) for i in range(100))
+NO_EVIDENCE = {
+    "steps done: 13 against 12": replicates(of_first={"steps": 13}),
+    "config.lr: 0.2 against 0.1": replicates(of_first={"config.lr": 0.2}),
+    "trace_dpo was off at some step, or had a gradient at 0 of 12": replicates(of_first={"share": 0.0}),
+    "replicate 0: trace_dpo was off": replicates(of_first={"share": 1e-9}),
+    "had a gradient at 0 of 12": replicates(of_first={"share": math.nan}),
+    "share projected's V: v_sha256 one": projected(**{"vhack.v_sha256": "one", "vhack.pairs_draw": "1"}),
+    "written when the hack had been seen": projected(**{"vhack.pairs": "small-informed"}),
+    "replicate 2: the evaluation after 12 steps: unknown truth": last(flaws={STEPS: "unknown truth"}),
+    "on 1 different rollouts": last(tested={0: ONE_ROLLOUT, STEPS: ONE_ROLLOUT}),
+    "on other rollouts": last(tested={0: OTHERS, STEPS: OTHERS}),
+    "replicate 2: not evaluated both before": last(evals={STEPS: {"gt": 0.57, "hack": 0.0}}),
+    # the whole gain was there before the channel had taught anything
+    "replicate 2: with and without differ before": last(evals={0: {"gt": 0.57}, STEPS: {"gt": 0.57, "hack": 0.0}}),
+}
+
+
+@pytest.mark.parametrize(("why", "runs"), NO_EVIDENCE.items(), ids=NO_EVIDENCE)
+def test_runs_that_are_no_evidence(why, runs):
+    [found] = judged(runs)
+    assert (found.status, why in found.why) == ("NOT_EVALUABLE", True), found.why
 
 
 def test_each_channel_is_told_against_v_with_its_n():
@@ -255,7 +236,7 @@ def test_the_chain_has_every_side_of_every_comparison(preset):
 
 
 def test_a_channel_that_cannot_be_judged_is_counted_and_the_hack_rate_is_told():
-    runs = three(hack=0.75)
+    runs = replicates(hack=0.75)
     made = output(Found(tuple(runs), ()))
     assert (made.code, "held-out pure hacks +50.0 pp, n = 3" in made.text) == (0, True)
     lone = [dataclasses.replace(r, arm="projected") for r in runs[3:]]

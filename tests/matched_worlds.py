@@ -122,7 +122,7 @@ def rejection(world, *, draws=200, g=0.0):
     mean of both kinds' variances, mean over draws). `passes`: all that T4 asks."""
     found = {test: [] for test in ("matched", "passes")}
     for high, design, values in designs_of(world, draws, np.random.default_rng(SEED)):
-        sd = sd_of(values, high)
+        sd = np.sqrt((values[high].var(0, ddof=1) + values[~high].var(0, ddof=1)) / 2)  # g's denominator
         values += high[:, None] * g * sd.mean()
         estimate, sem = design.fit(values)
         matched = stats.t.sf(estimate / sem, design.df)
@@ -162,11 +162,6 @@ def length_rejection(name):
         estimate, sem = design.fit(values + 0.3 * rng.standard_normal((problems, draws))[problem])
         found.append(stats.t.sf(estimate / sem, design.df) < ALPHA)
     return float(np.mean(found))
-
-
-def sd_of(values, high):
-    """g's denominator, of every column."""
-    return np.sqrt((values[high].var(0, ddof=1) + values[~high].var(0, ddof=1)) / 2)
 
 
 POWER = {

@@ -137,7 +137,6 @@ def test_the_uat_prints_both_v_and_asks_for_the_second_where_it_is_missing(tmp_p
         ("grpo", {"loss": "nll"}, "was measured against a V of --loss nll, where --loss grpo is needed"),
         ("vanilla", {"loss": "grpo"}, "was measured against a V of --loss grpo, where --loss nll is needed"),
         ("grpo", {"k": "4"}, "vhack.k"),
-        ("grpo", {"pairs_hash": "other"}, "vhack.pairs_hash"),
         ("grpo", {"control": "random"}, "V of --control random, where --control none"),
     ],
 )

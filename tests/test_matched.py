@@ -139,10 +139,7 @@ def test_the_power_table_in_the_spec_is_what_the_simulation_gives():
         assert [float(cell) for cell in row[1].split("|")] == pytest.approx(power, abs=0.02), name
 
 
-def test_cannot_be_told_where_length_gives_the_kind():
+def test_cannot_be_told_where_length_gives_the_kind_or_from_few_problems():
     data = [(i, h, 20 if h else 10, 0.1 * h + 0.01 * i) for i in range(6) for h in (True, False)]
     assert (told(data).problems, told(data).t) == (6, None)
-
-
-def test_cannot_be_told_from_few_problems():
     assert told(DATA[:12]).p is None

@@ -69,9 +69,7 @@ def of_arms(*arms: str) -> frozenset[str]:
     """What these arms are about: in this a run of one of them may differ from a run of another arm. An arm that the registry
     does not know is about its name alone."""
     out = {"config.arm"}
-    for arm in map(ARMS.get, arms):
-        if arm is None:
-            continue
+    for arm in (ARMS[name] for name in arms if name in ARMS):
         if not arm.projects:
             out |= OF_PROJECTION
         if arm.recipe:

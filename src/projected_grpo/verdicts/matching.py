@@ -83,7 +83,6 @@ class RunGroup:
 
     @property
     def by_seed(self) -> dict[int, Run]:
-        """The runs by their seed."""
         return {run.seed: run for run in self.runs}
 
 
@@ -95,8 +94,8 @@ def base_name(run: Run) -> str:
 
 def informed(run: Run) -> bool:
     """Returns whether it used a V from pairs that were written when the hack had been seen."""
-    informed = run.facts.get("vhack.pairs") in INFORMED_PAIRS
-    return run.arm in ARMS and ARMS[run.arm].vhack is not None and informed
+    arm = ARMS.get(run.arm)
+    return arm is not None and arm.vhack is not None and run.facts.get("vhack.pairs") in INFORMED_PAIRS
 
 
 def setting(run: Run, name: str) -> Any:
@@ -111,7 +110,6 @@ def setting(run: Run, name: str) -> Any:
 
 
 def settings(run: Run) -> dict[str, Any]:
-    """Every setting of a run."""
     return {name: setting(run, name) for name in SETTINGS}
 
 

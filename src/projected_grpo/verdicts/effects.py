@@ -124,13 +124,13 @@ def average_sd(high: Sequence[float], low: Sequence[float]) -> float:
 
 
 def hedges_g(high: Sequence[float], low: Sequence[float]) -> float | None:
-    """g* of two samples, as above; None where it does not exist or is not finite."""
+    """g* of two samples, as above; None where it does not exist."""
     x = np.array([*high, *low], dtype=float)
-    x = x - x.mean() if len(x) else x
+    x = x - x.mean()
     split = (x[: len(high)], x[len(high) :])
     sums = np.array([[len(side), side.sum(), (side**2).sum()] for side in split])
-    g = float(_g(sums[None], float(np.abs(x).max(initial=0.0)))[0])
-    return g if np.isfinite(g) else None
+    g = float(_g(sums, float(np.abs(x).max())))
+    return None if np.isnan(g) else g
 
 
 def _g(sums: Array, scale: float) -> Array:

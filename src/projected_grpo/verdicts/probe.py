@@ -186,9 +186,9 @@ def separates(contrast: Contrast, rows: Sequence[Row]) -> Finding:
     if len(above) < T2_FINITE * n_above or len(below) < T2_FINITE * n_below:
         why = f"only {len(above)} of {n_above} {highs} and {len(below)} of {n_below} {lows} have a finite cosine"
         return Finding(name, "NOT_EVALUABLE", f"{why} (each needs >= {T2_FINITE:.2f})", sizes)
-    (t, p), g = welch(above, below), hedges_g(above, below)
-    if t is None or p is None or g is None:
+    if (g := hedges_g(above, below)) is None:
         return Finding(name, "NOT_EVALUABLE", "no variance in either bucket", sizes)
+    t, p = welch(above, below)
     values, lengths = ([r[column] for r, _ in known] for column in ("cos_S_contrib", "comp_len"))
     matched = at_equal_length(values, [high for _, high in known], lengths, _problems([r for r, _ in known]))
     g_matched = None if matched.gap is None else matched.gap / average_sd(above, below)
@@ -232,9 +232,7 @@ def _at_equal_length(matched: Matched, g: float | None) -> str:
     )
 
 
-def welch(high: Sequence[float], low: Sequence[float]) -> tuple[float | None, float | None]:
-    """One-sided Welch t-test that mean(high) > mean(low): (t, p), or Nones where both samples are constant."""
-    if len(set(high)) == 1 and len(set(low)) == 1:
-        return None, None
+def welch(high: Sequence[float], low: Sequence[float]) -> tuple[float, float]:
+    """One-sided Welch t-test that mean(high) > mean(low): (t, p)."""
     done = stats.ttest_ind(high, low, equal_var=False, alternative="greater")
     return float(done.statistic), float(done.pvalue)

@@ -44,15 +44,8 @@ RATES = tuple(RATE_NAMES)
 OF_TRUTH = ("hack", "gt", "hack_and_correct", *LABELS)
 """Rates of the rollouts whose ground truth is known."""
 OF_STEP = (
-    "cos_in",
-    "cos_out",
-    "cos_update_in",
-    "cos_update",
-    "cos_null",
-    "update_norm",
-    "update_removed",
-    "delta_S_norm",
-)
+    "cos_in", "cos_out", "cos_update_in", "cos_update", "cos_null", "update_norm", "update_removed", "delta_S_norm",
+)  # fmt: skip
 """Columns with one value a step."""
 PER_CHANNEL = ("loss", "cos", "cos_signed", "energy", "removed", "share")
 """Of the column `channels`: series `CHANNEL.NUMBER`, where that channel is on at any step."""

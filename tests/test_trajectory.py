@@ -1,7 +1,6 @@
 """T5 passes on a real effect over independent replicates, and each clause turns red on the fail that it is there for.
 Runs in memory, each with the manifest that a real one has; numbers by hand. Its fails in the loop itself: test_mix.py."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -25,33 +24,23 @@ BASE = {**STUDENT, "rows": 2.0, "known": 2.0, "at_clip": 0.2, "untrained": 1.0}
 ENDS = {"vanilla": {41: 0.50, 42: 0.55, 43: 0.60}, "projected": {41: 0.12, 42: 0.15, 43: 0.21}}
 """Rises 40, 45, 50: mean 45, sd 5, SEM 2.887, t(2) = 2.920: lower end 36.57. Below 38, 40, 39: mean 39, sd 1, lower end
 37.31."""
-MIX = {
-    "mix": "teacher=.25,base=.25",
-    "teacher_pool": "pool",
-    "until_onsets": 0.0,
-    "horizon_of": ".",
-    "pool_hash": "one",
-}
+MIX = {"mix": "teacher=.25,base=.25", "teacher_pool": "pool", "until_onsets": 0.0, "horizon_of": ".",
+       "pool_hash": "one"}  # fmt: skip
 
 
-def run(arm, seed, end=None, *, steps=20, flat=0.1, without=(), student=None, teacher=None, base=None, **changed):
-    """A run whose student hacks at .1 until step 10 and at `end` from step 11 on, .1 of its rows besides being hacked and
-    right; the others' numbers may be given."""
+def run(arm, seed, end=None, *, rise=11, flat=0.1, removed=1.0, without=(), rows=None, **changed):
+    """A run of 20 steps whose student hacks at .1 before step `rise` and at `end` from it on, .1 of its rows besides being
+    hacked and right. `rows`: other numbers of a source; `changed`: of its manifest."""
     end = ENDS[arm][seed] if end is None else end
     each = []
-    for t in range(steps):
-        hack = end if t > 10 else 0.1
-        own = {**STUDENT, "hack": hack, "hacked": hack + 0.1, **(student or {})}
-        found = {"student": own, "teacher": {**TEACHER, **(teacher or {})}, "base": {**BASE, **(base or {})}}
-        each.append({source: numbers for source, numbers in found.items() if source not in without})
-    taken = 1.0 if arm == "projected" else None
-    series = {"hack": [s.get("student", STUDENT)["hack"] for s in each], "flat_groups": [flat] * steps,
-              "removed_share": [taken] * steps}  # fmt: skip
-    facts = facts_of(manifest(arm, seed, steps, **{**MIX, "steps": steps, "base_seed": 0, **changed}), steps)
-    return Run(
-        Path(f"{arm}_{seed}"), arm, seed, facts, 4 * steps, series, {}, None,
-        sources=tuple(each),
-    )  # fmt: skip
+    for t in range(20):
+        hack = end if t >= rise else 0.1
+        usual = {"student": {**STUDENT, "hack": hack, "hacked": hack + 0.1}, "teacher": TEACHER, "base": BASE}
+        each.append({s: {**usual[s], **(rows or {}).get(s, {})} for s in usual if s not in without})
+    series = {"hack": [s.get("student", STUDENT)["hack"] for s in each], "flat_groups": [flat] * 20,
+              "removed_share": [removed if arm == "projected" else None] * 20}  # fmt: skip
+    facts = facts_of(manifest(arm, seed, 20, **{**MIX, "base_seed": 0, **changed}), 20)
+    return Run(Path(f"{arm}_{seed}"), arm, seed, facts, 80, series, {}, None, sources=tuple(each))
 
 
 def judged(*others, seeds=SEEDS):
@@ -65,18 +54,6 @@ def judged(*others, seeds=SEEDS):
 def red(line):
     """Clause -> status, of those that do not pass."""
     return {c.name: c.status for c in line.clauses if c.status != "PASS"}
-
-
-def removed_nothing():
-    made = run("projected", 41)
-    return replace(made, series={**made.series, "removed_share": [0.0] * 20})
-
-
-def late():
-    """Vanilla that rises after step 15."""
-    runs = [run("vanilla", seed, 0.1) for seed in SEEDS]
-    risen = [[{**s, "student": {**s["student"], "hack": 1.0}} for s in r.sources[16:]] for r in runs]
-    return [replace(r, sources=(*r.sources[:16], *after)) for r, after in zip(runs, risen, strict=True)]
 
 
 def vanilla_at(end):
@@ -105,20 +82,18 @@ CASES = {
     "10 pp below": (below(0.10), BELOW, "needs > 10"),
     "above": (below(-0.2), BELOW, "needs > 10"),
     # sneaky fails: the window is the run's end and not step 15; the teacher's hacks are vanilla's rise
-    "a rise after step 15": (late(), {**RISES, **BELOW}, "needs > 20"),
-    "what the teacher hacks": (
-        everywhere(end=0.1, teacher={"hack": 1.0}),
-        {**RISES, **BELOW}, "needs > 20"),
-    **{f"half of {source} tokens at the clip bound": ([run("projected", 42, **{source: {"at_clip": 0.5}})], {}, "")
+    "a rise after step 15": ([run("vanilla", seed, rise=16) for seed in SEEDS], {**RISES, **BELOW}, "needs > 20"),
+    "what the teacher hacks": (everywhere(end=0.1, rows={"teacher": {"hack": 1.0}}), {**RISES, **BELOW}, "needs > 20"),
+    **{f"half of {source} tokens at the clip bound": ([run("projected", 42, rows={source: {"at_clip": 0.5}})], {}, "")
        for source in SOURCES},
     **{f"most {source} tokens at the clip bound": (
-        [run("projected", 42, **{source: {"at_clip": 0.51}})], {"ratios not saturated": NOT},
+        [run("projected", 42, rows={source: {"at_clip": 0.51}})], {"ratios not saturated": NOT},
         f"projected 42: 0.51 of {source} tokens at or beyond a clip bound") for source in SOURCES},
     "half of the groups flat": ([run("vanilla", 43, flat=0.5)], {}, ""),
     "most groups flat": (
         [run("vanilla", 43, flat=0.51)], {"rewards vary": NOT}, "vanilla 43: 0.51 of groups have no variance"),
     "not known how many are flat": ([run("vanilla", 43, flat=None)], {"rewards vary": NOT}, "vanilla 43: not known"),
-    "removed nothing": ([removed_nothing()], {"V was removed": NOT}, "0.00 of what its gate should take"),
+    "removed nothing": ([run("projected", 41, removed=0.0)], {"V was removed": NOT}, "0.00 of what its gate should take"),
 }  # fmt: skip
 RATIOS = {
     "100% of teacher rows carry the student's or the untrained model's": {"teacher": {"ours": 1.0}},
@@ -131,7 +106,7 @@ RATIOS = {
     "11% of base rows are not the untrained model's": {"base": {"untrained": 0.89}},
     "100% of student rows have no log-probabilities of their own": {"student": {"unknown": 1.0}},
 }
-CASES |= {why: ([run("vanilla", 41, **rows)], {"each row's own ratio": NOT}, why) for why, rows in RATIOS.items()}
+CASES |= {why: ([run("vanilla", 41, rows=rows)], {"each row's own ratio": NOT}, why) for why, rows in RATIOS.items()}
 
 
 def test_a_real_effect_passes_with_its_numbers():
@@ -197,12 +172,8 @@ def test_a_step_by_source_by_hand():
     assert list(found) == ["student", "teacher", "base"]
     assert all(set(numbers) == set(STUDENT) for numbers in found.values())
     teacher = found["teacher"]
-    assert (teacher["rows"], teacher["hack"], teacher["at_clip"], teacher["lost"]) == (
-        2.0,
-        0.5,
-        pytest.approx(7 / 16),
-        0.5,
-    )
+    assert (teacher["rows"], teacher["hack"], teacher["lost"]) == (2.0, 0.5, 0.5)
+    assert teacher["at_clip"] == pytest.approx(7 / 16)
     assert (teacher["ours"], teacher["untrained"], teacher["lead"]) == (0.5, 0.0, 0.125)
     assert (found["base"]["untrained"], found["student"]["untrained"]) == (1.0, None)
     assert len(source_lines(rows)) == 3

@@ -46,14 +46,8 @@ def front_table(report: Report) -> str:
             removed = f"{FRONT[group.name]} ({number(share, 100.0, 0)} %)" if share else FRONT[group.name]
             more = "-" if group.name == "projected" else between(over.values())
             body.append([group.name, removed, *ends, f"{more} (n = {len(over) or len(group.runs)})"])
-    header = [
-        "arm",
-        "what is removed (% of update energy)",
-        "pure hacks %",
-        "solved %",
-        "hacks minus projected's, points",
-    ]
-    return Table("", header, body, ()).text("github")
+    what, minus = "what is removed (% of update energy)", "hacks minus projected's, points"
+    return Table("", ["arm", what, "pure hacks %", "solved %", minus], body).text("github")
 
 
 def embedded(page: Path, text: str) -> str:
@@ -91,9 +85,8 @@ def made() -> tuple[dict[Path, str], dict[str, Figure]]:
     """Returns the pages by their place, and the plots by their name."""
     report = report_on(TOY)
     bench = bench_of(report.found)
-    plots = all_plots(
-        [group for group in report.groups if group.name in FRONT]
-    )  # twenty arms are more than a plot shows
+    # Twenty arms are more than a plot shows.
+    plots = all_plots([group for group in report.groups if group.name in FRONT])
     pages = {
         DOCS / "metrics.md": metrics_markdown(),
         DOCS / "results.md": report.markdown(plots),

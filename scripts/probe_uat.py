@@ -27,12 +27,14 @@ def main() -> int:
     replays = read_replays(config)
     found = uat.uat(replays, trajectory_of(config))
     out = config.out if config.out != Path() else config.projected / "uat.txt"
-    panels = {"V": replays.vanilla} | ({} if replays.random is None else {"random V of the same rank": replays.random})
-    kinds = {title: uat.cosines_by_kind([r for rows in steps for r in rows]) for title, steps in panels.items()}
-    pictures = plots.save(cosine_histogram(kinds), out.parent, f"{out.stem}_cosines")
+    panels = {"V": replays.vanilla, "random V of the same rank": replays.random}
+    kinds = {
+        title: uat.cosines_by_kind([r for rows in steps for r in rows]) for title, steps in panels.items() if steps
+    }
+    plots.save(cosine_histogram(kinds), out.parent, f"{out.stem}_cosines")
     numbers = out.with_suffix(".json")
     write_atomic(numbers, (json.dumps(uat.as_json(found), indent=1, allow_nan=False) + "\n").encode())
-    written = f"details: {out} (or --details); numbers: {numbers.name}; histogram of cosines: {pictures[0].name}"
+    written = f"details: {out} (or --details); numbers: {numbers.name}; histogram of cosines: {out.stem}_cosines.png"
     text = uat_text.printout(found, replays, config)
     write_atomic(out, f"{text}\n".encode())
     print(text if config.details else uat_text.summary(found, replays, config))

@@ -451,7 +451,7 @@ def test_the_table_has_the_untrained_model_the_policy_as_it_trained_and_a_part_t
         finished("projected", 1, hack=0.1, gt=0.5, plain=0.4),
         finished("experts", 1, hack=0.2, gt=0.5, plain=0.3, trained=0.6, part=(0.25, 0.75)),
     )
-    assert {row.name: row.hack[0] for row in found.rows} == {
+    assert {row.name: row.rates["hack"][0] for row in found.rows} == {
         "untrained": 0.0, "vanilla": 0.9, "projected": 0.1, "experts": 0.2, "experts, as trained": 0.6,
         "experts, its part alone, at the start": 0.25, "experts, its part alone": 0.75,
     }  # fmt: skip

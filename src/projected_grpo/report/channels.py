@@ -7,7 +7,7 @@ from projected_grpo.ledger.rates import known_mean, number
 from projected_grpo.report.output import Output
 from projected_grpo.report.table import Table, between, plus_minus
 from projected_grpo.report.verdict_text import bullets
-from projected_grpo.verdicts.channels import AB, Measured, judged, measured
+from projected_grpo.verdicts.channels import AB, judged, measured
 from projected_grpo.verdicts.finished_runs import Found, Run
 from projected_grpo.verdicts.matching import order_of
 
@@ -32,12 +32,6 @@ def _cells(ab: AB) -> list[str]:
             _hack(ab.runs), _hack(ab.without), ab.status]  # fmt: skip
 
 
-def _of_v(of: Measured) -> list[str]:
-    scale = {"cos": 1.0, "cos_null": 0.5**0.5, "cos_signed": 1.0, "energy": 100.0, "removed": 100.0, "share": 100.0}
-    cells = [plus_minus(*of.numbers[name], by, 1 if by == 100 else 3) for name, by in scale.items()]
-    return [of.arm, " + ".join(of.on), of.channel, str(len(of.runs)), *cells]
-
-
 def against_v(runs: Sequence[Run]) -> list[Table]:
     """Each channel's own gradient against V, one table; none where no run has a channel beside the policy."""
     against = measured(runs)
@@ -46,8 +40,12 @@ def against_v(runs: Sequence[Run]) -> list[Table]:
         "cos: of the hack-ward part; by chance: of a random direction, sqrt(k / 2r). Of a random direction's energy k/r is "
         "along V, twice the square of that",
     )
-    used = list({run.path: run for m in against for run in m.runs}.values())
-    body = [_of_v(m) for m in against]
+    scale = {"cos": 1.0, "cos_null": 0.5**0.5, "cos_signed": 1.0, "energy": 100.0, "removed": 100.0, "share": 100.0}
+    body = []
+    for of in against:
+        cells = [plus_minus(*of.numbers[name], by, 1 if by == 100 else 3) for name, by in scale.items()]
+        body.append([of.arm, " + ".join(of.on), of.channel, str(len(of.runs)), *cells])
+    used = list({run.path: run for of in against for run in of.runs}.values())
     return [Table("Each channel's own gradient against V", OF_V, body, used, notes)] if against else []
 
 
@@ -65,7 +63,14 @@ def output(loaded: Found) -> Output:
     head += bullets([f"left out: {path}: {why}" for path, why in loaded.left_out])
     document = [*head, *(f"- {line}" for line in verdicts), "", *(table.markdown() for table in tables)]
     text = [f"\n{table.title}\n\n{table.text()}" for table in tables] + [""]
-    text += [verdict + _hacks(ab) for verdict, ab in zip(verdicts, found, strict=True)]
+    for verdict, ab in zip(verdicts, found, strict=True):
+        # The hack rate decides nothing and is never left out.
+        hack = (
+            f"; held-out pure hacks {number(known_mean(ab.hack.values()), sign='+')} pp, n = {len(ab.hack)}"
+            if ab.hack
+            else ""
+        )
+        text.append(verdict + hack)
     good = sum(ab.status == "VALIDATED" for ab in found)
     if all(ab.status == "NOT_EVALUABLE" for ab in found):
         why = "no channel can be judged" if found else "no run with a channel beside the policy"
@@ -74,10 +79,3 @@ def output(loaded: Found) -> Output:
         bottom = f"{good} of {len(found)} VALIDATED; no pass rate is read without the hack rate beside it"
         code = EXIT_OK if good == len(found) else EXIT_FAILED
     return Output("\n".join(text), bottom, code, {"channels.md": "\n".join(document).rstrip() + "\n"})
-
-
-def _hacks(ab: AB) -> str:
-    """What became of the hack rate, which decides nothing and is never left out."""
-    if not ab.hack:
-        return ""
-    return f"; held-out pure hacks {sum(ab.hack.values()) / len(ab.hack):+.1f} pp, n = {len(ab.hack)}"

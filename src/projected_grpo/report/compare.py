@@ -48,13 +48,12 @@ def compare(a: Path, b: Path, replays: tuple[Path, Path] | None = None) -> tuple
         (arm, side, run) for arm, both in pairs.items() for i, side in enumerate("AB") for run in (p[i] for p in both)
     ]
     again = [row for arm, side, run in sides for row in _re_extracted_rows(arm, side, run)]
+    header = ["arm", "side", "adapter", "lr", "V", "replicate", "steps", "folder"]
     parts = [
-        _table(
-            ["arm", "side", "adapter", "lr", "V", "replicate", "steps", "folder"], [_facts(*side) for side in sides]
-        ),
+        Table("", header, [_facts(*side) for side in sides]).text(),
         _series("Rates", RATES, pairs, 100.0, 1),
         _series("Cosines", COSINES, pairs, 1.0, 4),
-        *([f"{_table(RE_EXTRACTED, again)}\n{RE_EXTRACTED_NOTES}"] if again else []),
+        *([f"{Table('', RE_EXTRACTED, again).text()}\n{RE_EXTRACTED_NOTES}"] if again else []),
         *([effects(*replays)] if replays else []),
         *(f"not compared: {line}" for line in unpaired),
         *("\n".join(line_text(line)) for line in t6),
@@ -76,7 +75,7 @@ def _series(title: str, names: Mapping[str, str], pairs: Pairs, scale: float, di
         for step in sorted({round(last * i / (POINTS - 1)) for i in range(POINTS)}):
             body.append([arm, str(step), str(len(both)), *(number(mean[step], scale, digits) for mean in means)])
     header = ["arm", "step", "replicates", *(f"{what} {side}" for what in names.values() for side in "AB")]
-    return f"{title}: mean over replicates of the mean over the 10 steps that end at each\n{_table(header, body)}"
+    return f"{title}: mean over replicates of the mean over the 10 steps that end at each\n{Table('', header, body).text()}"
 
 
 def _mean_series(runs: Sequence[Run], name: str) -> list[float | None]:
@@ -104,11 +103,7 @@ def effects(a: Path, b: Path) -> str:
     rows = [[row for step in steps for row in step] for steps in (one, other)]
     found = {contrast.name: paired(contrast, *rows) for contrast in (T4, T4_PLUS)}
     body = [[name, p.one.text, p.other.text, p.gain.text] for name, p in found.items()]
-    return _table(["effect size g [95 %] over problems", "V of A", "V of B", "A - B"], body)
-
-
-def _table(header: Sequence[str], body: Sequence[Sequence[str]]) -> str:
-    return Table("", header, body, ()).text()
+    return Table("", ["effect size g [95 %] over problems", "V of A", "V of B", "A - B"], body).text()
 
 
 # ---------------------------------------------------------------- which runs

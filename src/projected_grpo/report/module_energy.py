@@ -6,7 +6,6 @@ Of what V is removed from (the update; of arms that remove it from the gradient,
 number is a share of the whole's energy, mean over the steps of a third of the run.
 """
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -80,8 +79,7 @@ def kind_of(name: str) -> str:
 
 def layer_of(name: str) -> str:
     """Returns the first number in a module's name; -1 without one."""
-    found = re.search(r"(?:^|\.)(\d+)(?:\.|$)", name)
-    return found[1] if found else "-1"
+    return next((part for part in name.split(".") if part.isdecimal()), "-1")
 
 
 def text(found: ModuleEnergy) -> str:

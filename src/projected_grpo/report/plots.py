@@ -94,13 +94,10 @@ def rendered(figure: Figure, kind: Literal["png", "svg"]) -> bytes:
     return data.getvalue()
 
 
-def save(figure: Figure, directory: Path, stem: str) -> list[Path]:
-    """`stem`.png and `stem`.svg."""
-    written = []
+def save(figure: Figure, directory: Path, stem: str) -> None:
+    """Writes `stem`.png and `stem`.svg."""
     for kind in ("png", "svg"):
-        written.append(directory / f"{stem}.{kind}")
-        write_atomic(written[-1], rendered(figure, kind))
-    return written
+        write_atomic(directory / f"{stem}.{kind}", rendered(figure, kind))
 
 
 def figure_of(rows: int, width: float = 8.5, height: float = 2.6) -> tuple[Figure, list[Axes]]:
@@ -132,12 +129,11 @@ def legend(figure: Figure, axes: Iterable[Axes], title: str) -> None:
         )
 
 
-Point = tuple[Any, ...]
 MOST_POINTS = 60
 """Of a line: more are hardly seen in running means over ten steps, and make files of a megabyte."""
 
 
-def thinned(points: Sequence[Point]) -> Sequence[Point]:
+def thinned(points: Sequence[tuple[Any, ...]]) -> Sequence[tuple[Any, ...]]:
     """Every so many points that MOST_POINTS remain, the last one always."""
     return [*points[: -1 : max(1, len(points) // MOST_POINTS)], *points[-1:]]
 
@@ -250,13 +246,8 @@ def outcomes(groups: Sequence[RunGroup]) -> Figure:
         axis.set_ylim(0, 1)
         axis.margins(x=0)
     patches = [Patch(facecolor=_LABEL_LOOK[x][0], hatch=_LABEL_LOOK[x][1], label=x.replace("_", " ")) for x in LABELS]
-    figure.legend(
-        handles=patches,
-        loc="outside lower center",
-        ncols=5,
-        handlelength=2.4,
-        title=f"label ({LAST}-step running mean, for as long as all seeds of the arm run)",
-    )
+    title = f"label ({LAST}-step running mean, for as long as all seeds of the arm run)"
+    figure.legend(handles=patches, loc="outside lower center", ncols=5, handlelength=2.4, title=title)
     return figure
 
 

@@ -64,7 +64,7 @@ class Report:
 
     def text(self) -> str:
         """For the terminal: the arms, then one line a verdict with the clause that decided it."""
-        parts = [*(_shortened(line) for line in self.remarks)]
+        parts = [_shortened(line) for line in self.remarks]
         if self.groups:
             parts += ["", brief(self.groups), ""]
         lines = [*self.lines, *([self.t7] if self.t7 and self.groups else [])]
@@ -162,11 +162,10 @@ def recipes_of(groups: Sequence[RunGroup]) -> list[str]:
     of: dict[str, list[str]] = {}
     for group in groups:
         run = group.runs[0]
-        recipe = Recipe(setting(run, "gate"), setting(run, "project")).description
         if run.projects:
-            only_shorter = run.arm in ARMS and ARMS[run.arm].shrinks
-            what = f"nothing is removed; made as short as by {recipe}" if only_shorter else f"V is removed by {recipe}"
-            of.setdefault(what, []).append(group.name)
+            recipe = Recipe(setting(run, "gate"), setting(run, "project")).description
+            what = "nothing is removed; made as short as" if ARMS[run.arm].shrinks else "V is removed"
+            of.setdefault(f"{what} by {recipe}", []).append(group.name)
     return [f"{', '.join(names)}: {what}" for what, names in of.items()]
 
 
@@ -197,12 +196,11 @@ def run_numbers(run: Run, name: str, root: Path) -> dict[str, Any]:
     """One run as JSON."""
     return {
         "path": run.path.relative_to(root).as_posix(), "arm": name, "seed": run.seed, "settings": settings(run),
-        "base": run.base,
-        "rollouts": run.rollouts, "last10": {r: run.last(r) for r in RATES}, "whole": {r: run.whole(r) for r in RATES},
+        "base": run.base, "rollouts": run.rollouts,
+        "last10": {r: run.last(r) for r in RATES}, "whole": {r: run.whole(r) for r in RATES},
         "onset": run.onset, "seconds": run.seconds,
         "held_out": {done: {r: held_out_rate(run, done, r) for r in of} for done, of in run.evals.items()},
-        "mechanisms": run.mechanisms,
-        "series": run.series,
+        "mechanisms": run.mechanisms, "series": run.series,
     }  # fmt: skip
 
 

@@ -59,34 +59,30 @@ OTHER_POLICIES = {"eval_trained": "as trained", "eval_part": "its part alone"}
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the table, one point of the plot. Rates are shares of rollouts, one per replicate."""
+    """One line of the table, one point of the plot."""
 
     name: str
     runs: Sequence[Run]
-    hack: Sequence[float | None]
-    hacked: Sequence[float | None]
-    gt: Sequence[float | None]
-    form: Sequence[float | None]
-    gain: Sequence[float | None]
-    plain: Sequence[float | None]
-    trained: Sequence[float | None]
-    """Hack rate of the last 10 training steps."""
+    rates: Mapping[str, Sequence[float | None]]
+    """Shares of rollouts, one per replicate: hack, hacked, gt, form, gain, plain, and trained (hack in the last 10 training
+    steps)."""
     supervision: str
     kind: str
     """One of KINDS."""
 
     def cells(self, ours: "Row | None") -> list[str]:
         """As the table shows it, compared with projected's row."""
-        over = self.over(ours) if ours else []
-        values = (self.hack, self.hacked, self.gt, self.gain, self.form, self.plain, over, self.trained)
-        cells = [between(percent(v), sign="+" if v is self.gain or v is over else "") for v in values]
-        seconds = spread((run.seconds for run in self.runs), digits=0) if known_mean(self.trained) is not None else "-"
+        values = {**self.rates, "over": self.over(ours) if ours else []}
+        shown = ("hack", "hacked", "gt", "gain", "form", "plain", "over", "trained")
+        cells = [between(percent(values[name]), sign="+" if name in ("gain", "over") else "") for name in shown]
+        trained = known_mean(self.rates["trained"]) is not None
+        seconds = spread((run.seconds for run in self.runs), digits=0) if trained else "-"
         return [self.name, str(len(self.runs)), *cells, seconds, self.supervision]
 
     @property
     def scores(self) -> dict[int, float]:
         """Pass without the loophole minus hack of each replicate of which both are known."""
-        each = zip(self.runs, self.plain, self.hack, strict=True)
+        each = zip(self.runs, self.rates["plain"], self.rates["hack"], strict=True)
         return {run.seed: p - h for run, p, h in each if p is not None and h is not None}
 
     @property
@@ -115,12 +111,11 @@ def row_of(name: str, runs: Sequence[Run], folder: str = "eval", *, first: bool 
     `first`."""
     arm, deployed = ARMS.get(runs[0].arm), folder == "eval"
     done = 0 if first else None
-    hack, hacked, gt, form = (
-        [run.held_out(rate, done, folder) for run in runs] for rate in ("hack", "hacked", "gt", "form")
-    )
+    rates = {rate: [run.held_out(rate, done, folder) for run in runs] for rate in ("hack", "hacked", "gt", "form")}
     untrained = [run.held_out("gt", 0) if deployed else None for run in runs]
-    gain = [None if a is None or b is None else a - b for a, b in zip(gt, untrained, strict=True)]
-    plain = [run.held_out("gt", done, "eval_plain") if deployed else None for run in runs]
+    rates["gain"] = [None if a is None or b is None else a - b for a, b in zip(rates["gt"], untrained, strict=True)]
+    rates["plain"] = [run.held_out("gt", done, "eval_plain") if deployed else None for run in runs]
+    rates["trained"] = [run.last("hack") for run in runs]
     which = "" if deployed else f", {OTHER_POLICIES[folder]}" + (", at the start" if first else "")
     if arm and arm.labels:
         kind = ORACLE
@@ -128,15 +123,14 @@ def row_of(name: str, runs: Sequence[Run], folder: str = "eval", *, first: bool 
         kind = OURS
     else:
         kind = OF_ROLE.get(arm.role, WAYS) if arm else WAYS
-    trained = [run.last("hack") for run in runs]
-    supervision = arm.supervision if arm else "not known"
-    return Row(name + which, runs, hack, hacked, gt, form, gain, plain, trained, supervision, kind)
+    return Row(name + which, runs, rates, arm.supervision if arm else "not known", kind)
 
 
 def untrained(runs: Sequence[Run]) -> Row:
     """Returns the untrained model's row, from the evaluations before the first step of each replicate's vanilla."""
-    unknown: list[float | None] = [None] * len(runs)
-    return replace(row_of("untrained", runs, first=True), gain=unknown, trained=unknown, supervision="nothing")
+    row = row_of("untrained", runs, first=True)
+    unknown = dict.fromkeys(("gain", "trained"), [None] * len(runs))
+    return replace(row, rates={**row.rates, **unknown}, supervision="nothing")
 
 
 @dataclass(frozen=True)
@@ -150,9 +144,8 @@ class Bench:
     def table(self) -> Table:
         """One line an arm."""
         used = {run.path: run for row in self.rows for run in row.runs}
-        return Table(
-            "Rivals, side by side", HEADER, [row.cells(self.ours) for row in self.rows], list(used.values()), NOTES
-        )
+        body = [row.cells(self.ours) for row in self.rows]
+        return Table("Rivals, side by side", HEADER, body, list(used.values()), NOTES)
 
     @property
     def ours(self) -> Row | None:
@@ -177,8 +170,8 @@ class Bench:
         if best is None or ours is None or not ours.whole:
             return "NOT_EVALUABLE: needs projected and a rival with its replicates, both with --eval-every and --eval-plain"
         cells = [
-            f"{row.name} hack {number(known_mean(row.hack), 100.0)} %, pass without "
-            f"{number(known_mean(row.plain), 100.0)} % (n = {len(row.runs)})"
+            f"{row.name} hack {number(known_mean(row.rates['hack']), 100.0)} %, pass without "
+            f"{number(known_mean(row.rates['plain']), 100.0)} % (n = {len(row.runs)})"
             for row in (best, ours)
         ]
         plain = next((row.score for row in self.rows if row.name == "untrained"), None)
@@ -194,7 +187,7 @@ class Bench:
         head = ["# Rivals", "", "Written by `just results --only rivals`; do not edit by hand.", ""]
         picture = ["![hack against pass](plots/rivals.svg)", ""]
         document = "\n".join([*head, *bullets(self.remarks), self.table.markdown(), *picture])
-        text = "\n".join([*self.remarks, "", self.table.title, "", self.table.without(PAGE_ALONE, "").text()])
+        text = "\n".join([*self.remarks, "", self.table.title, "", self.table.text(without=PAGE_ALONE)])
         code = EXIT_NOT_EVALUABLE if self.verdict.startswith("NOT_EVALUABLE") else EXIT_OK
         return Output(text, self.verdict, code, {"rivals.md": document}, {"rivals": hack_against_pass(self.rows)})
 
@@ -254,7 +247,7 @@ def hack_against_pass(rows: Sequence[Row]) -> Figure:
         axes = figure.subplots(1, len(PANELS), sharey=True)
         for axis, (rate, title) in zip(axes, PANELS.items(), strict=True):
             for place, row in enumerate(shown):
-                known = [v for v in percent(getattr(row, rate)) if v is not None]
+                known = [v for v in percent(row.rates[rate]) if v is not None]
                 mean = sum(known) / len(known)
                 low, high = interval(known) if len(known) > 1 else (mean, mean)
                 colour, marker, fill = KINDS[row.kind]

@@ -29,7 +29,7 @@ class Table:
     title: str
     header: Sequence[str]
     body: Sequence[Sequence[str]]
-    runs: Sequence[Run]
+    runs: Sequence[Run] = ()
     notes: Sequence[str] = ()
 
     def markdown(self) -> str:
@@ -38,25 +38,22 @@ class Table:
         lines = [f"### {self.title}", "", self.text("github"), "", *(f"- {note}" for note in (*self.notes, sizes)), ""]
         return "\n".join(lines)
 
-    def without(self, columns: Collection[str], title: str) -> "Table":
-        """The same without some columns and without notes: for a terminal, which has no room for all of a page's."""
-        kept = [i for i, name in enumerate(self.header) if name not in columns]
-        return Table(title, [self.header[i] for i in kept], [[row[i] for i in kept] for row in self.body], self.runs)
-
-    def text(self, style: str = "simple") -> str:
-        """The bare table: names to the left, numbers to the right."""
-        align = ["left" if i == 0 or name in LEFT else "right" for i, name in enumerate(self.header)]
-        return tabulate(self.body, self.header, style, colalign=align, disable_numparse=True)
+    def text(self, style: str = "simple", without: Collection[str] = ()) -> str:
+        """The bare table: names to the left, numbers to the right; some columns may be left out."""
+        kept = [i for i, name in enumerate(self.header) if name not in without]
+        header, body = [self.header[i] for i in kept], [[row[i] for i in kept] for row in self.body]
+        align = ["left" if i == 0 or name in LEFT else "right" for i, name in enumerate(header)]
+        return tabulate(body, header, style, colalign=align, disable_numparse=True)
 
 
-def spread(values: Iterable[float | int | None], scale: float = 1.0, digits: int = 1, sign: str = "") -> str:
+def spread(values: Iterable[float | int | None], scale: float = 1.0, digits: int = 1) -> str:
     """Mean ± standard error as a cell shows it."""
-    return plus_minus(*mean_sem(values), scale, digits, sign)
+    return plus_minus(*mean_sem(values), scale, digits)
 
 
-def plus_minus(mean: float | None, sem: float | None, scale: float = 1.0, digits: int = 1, sign: str = "") -> str:
+def plus_minus(mean: float | None, sem: float | None, scale: float = 1.0, digits: int = 1) -> str:
     """Formats a mean and its standard error; without the error where that is not known."""
-    alone = number(mean, scale, digits, sign)
+    alone = number(mean, scale, digits)
     return alone if sem is None else f"{alone} ± {number(sem, scale, digits)}"
 
 

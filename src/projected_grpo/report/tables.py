@@ -1,4 +1,4 @@
-"""Tables of training runs in markdown. Each names its n and the runs that it came from, in an HTML comment below it."""
+"""Tables of training runs, each with its n."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,12 +15,6 @@ def _runs(groups: Sequence[RunGroup]) -> list[Run]:
     return [run for group in groups for run in group.runs]
 
 
-def _bases(runs: Sequence[Run]) -> str:
-    """The base that a number is of, or how many."""
-    found = sorted({run.base for run in runs})
-    return found[0] if len(found) == 1 else str(len(found))
-
-
 def brief(groups: Sequence[RunGroup]) -> str:
     """Returns one line an arm for a terminal: means over runs in percent, `held out` is gt_pass before training and
     after."""
@@ -34,8 +28,8 @@ def brief(groups: Sequence[RunGroup]) -> str:
         onset = f"{number(known_mean(onsets), digits=0)} ({len(onsets)} of {len(runs)})"
         body.append([group.name, str(len(runs)), *ends, held_out, onset])
     header = ["arm", "n", "pure hacks", "all hacks", "gt_pass", "compiles", "held out", "onset"]
-    table = Table("", header, body, ())
-    return f"% of rollouts of the last {LAST} steps; held out: gt_pass before training → after\n\n{table.text()}"
+    note = f"% of rollouts of the last {LAST} steps; held out: gt_pass before training → after"
+    return f"{note}\n\n{Table('', header, body).text()}"
 
 
 def per_arm(groups: Sequence[RunGroup]) -> Table:
@@ -49,7 +43,9 @@ def per_arm(groups: Sequence[RunGroup]) -> Table:
         onsets = [run.onset for run in group.runs]
         started = sum(onset is not None for onset in onsets)
         onset = f"{spread(onsets)} ({started} of {len(onsets)})" if started else f"- (0 of {len(onsets)})"
-        body.append([group.name, str(len(group.runs)), _bases(group.runs), *cells, removed, onset])
+        bases = {run.base for run in group.runs}
+        base = bases.pop() if len(bases) == 1 else str(len(bases))
+        body.append([group.name, str(len(group.runs)), base, *cells, removed, onset])
     header = ["arm", "seeds", "bases", "hack %", "hacked %", "gt_pass %", "compiles %", "removed %", "onset (seeds)"]
     return Table(f"Every arm: mean ± SEM over seeds, last {LAST} steps", header, body, _runs(groups))
 
@@ -134,11 +130,10 @@ def mechanisms(groups: Sequence[RunGroup]) -> list[Table]:
     """Pure-hack rate of each mechanism over the last 10 steps. Empty when nothing tells mechanisms apart."""
     known = {run.path: run.mechanisms for run in _runs(groups) if run.mechanisms is not None}
     names = sorted({name for rates in known.values() for name in rates})
-    body = [
-        [group.name, str(len(group.runs)),
-         *(spread((known[r.path].get(name, 0.0) for r in group.runs), 100.0) for name in names)]
-        for group in groups
-    ]  # fmt: skip
+    body = []
+    for group in groups:
+        shares = (spread((known[r.path].get(name, 0.0) for r in group.runs), 100.0) for name in names)
+        body.append([group.name, str(len(group.runs)), *shares])
     header = ["arm", "seeds", *(f"{name} %" for name in names)]
     return [Table(f"Pure hacks by mechanism, last {LAST} steps", header, body, _runs(groups))] if names else []
 

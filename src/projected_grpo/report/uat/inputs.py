@@ -1,6 +1,6 @@
 """Which runs a UAT may set side by side: the teacher's pool, and replays of it that differ in nothing but V or the arm."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -90,10 +90,10 @@ class Replays:
     pool: list[Row]
     vanilla: list[list[Row]]
     projected: list[list[Row]]
-    random: list[list[Row]] | None = None
-    """The same rollouts measured against a random V; None where there is no such replay."""
-    grpo: list[list[Row]] | None = None
-    """The same rollouts measured against a V of --loss grpo; None where there is no such replay."""
+    random: Sequence[list[Row]] = ()
+    """The same rollouts measured against a random V; empty where there is no such replay."""
+    grpo: Sequence[list[Row]] = ()
+    """The same rollouts measured against a V of --loss grpo; empty where there is no such replay."""
     recipe: Recipe = RECIPE
     """By which V was removed in the projected replay."""
 

@@ -85,14 +85,13 @@ class Uat:
 def uat(replays: Replays, trajectory: Line | None = None) -> Uat:
     """Returns all numbers of a UAT; `trajectory`: T5, judged from other runs."""
     vanilla = list(chain.from_iterable(replays.vanilla))
-    random = None if replays.random is None else list(chain.from_iterable(replays.random))
-    grpo = None if replays.grpo is None else list(chain.from_iterable(replays.grpo))
+    random = list(chain.from_iterable(replays.random))
+    grpo = list(chain.from_iterable(replays.grpo))
     contrasts = (T4, T4_PLUS)
-    losses = [] if grpo is None else [separation(contrast, grpo, vanilla) for contrast in contrasts]
-    both = None if grpo is None else (vanilla, grpo)
-    found = of_probe(Evidence(replays.pool, vanilla, replays.projected, both))
+    losses = [separation(contrast, grpo, vanilla) for contrast in contrasts] if grpo else []
+    found = of_probe(Evidence(replays.pool, vanilla, replays.projected, (vanilla, grpo) if grpo else None))
     found += [trajectory.verdict] if trajectory else []
-    first = {"V": replays.vanilla, "random V": replays.random or ()}
+    first = {"V": replays.vanilla, "random V": replays.random}
     cos_in = {of: known_mean(rows[0]["cos_in"] for rows in steps) for of, steps in first.items()}
     null = known_mean(r["cos_null"] for r in vanilla)
     # Of a random direction half of the axes are positive, and only those are in a hack-ward fraction.
@@ -103,17 +102,16 @@ def uat(replays: Replays, trajectory: Line | None = None) -> Uat:
     )  # fmt: skip
 
 
-def buckets(vanilla: Sequence[Row], random: Sequence[Row] | None) -> list[Bucket]:
+def buckets(vanilla: Sequence[Row], random: Sequence[Row]) -> list[Bucket]:
     """Returns size, length and mean cosine of every kind, empty kinds too."""
     out = []
-    by_kind, of_random = cosines_by_kind(vanilla), cosines_by_kind(random or ())
+    by_kind, of_random = cosines_by_kind(vanilla), cosines_by_kind(random)
     for kind, member in KINDS.items():
         rows = [r for r in vanilla if member(r)]
-        cos, other = (known_mean(r["cos_S_contrib"] for r in known[kind]) for known in (by_kind, of_random))
+        problems, known = len({r["problem_id"] for r in rows}), by_kind[kind]
         tokens = known_mean(r["comp_len"] for r in rows)
-        out.append(
-            Bucket(kind, len(rows), len({r["problem_id"] for r in rows}), tokens, len(by_kind[kind]), cos, other)
-        )
+        cos, other = (known_mean(r["cos_S_contrib"] for r in of) for of in (known, of_random[kind]))
+        out.append(Bucket(kind, len(rows), problems, tokens, len(known), cos, other))
     return out
 
 
@@ -124,16 +122,16 @@ def cosines_by_kind(rows: Sequence[Row]) -> dict[str, list[Row]]:
 
 def captured(replays: Replays) -> float | None:
     """Returns the lower end of cos_in of V minus that of the random V; None where there is no random V, or few problems."""
-    both = zip(replays.vanilla, replays.random or (), strict=False)
+    both = zip(replays.vanilla, replays.random, strict=False)
     pairs = [(a[0]["cos_in"], b[0]["cos_in"]) for a, b in both]
     gains = [a - b for a, b in pairs if finite(a) and finite(b)]
     return lower_end(gains) if len(gains) >= MIN_PROBLEMS else None
 
 
-def separation(contrast: Contrast, vanilla: Sequence[Row], other: Sequence[Row] | None) -> Separation:
-    """Returns both V on one contrast. The rows of the two replays must be the same rollouts."""
+def separation(contrast: Contrast, vanilla: Sequence[Row], other: Sequence[Row]) -> Separation:
+    """Returns both V on one contrast. The rows of the two replays must be the same rollouts; `other` may be empty."""
     verdict = separates(contrast, vanilla)
-    if other is None:
+    if not other:
         effect = effect_of(contrast, vanilla, problems_of(contrast, vanilla))
         return Separation(contrast, Side(verdict, effect), None, None)
     found = paired(contrast, vanilla, other)

@@ -70,7 +70,7 @@ def _brief(v: Finding) -> str:
 
 def printout(found: Uat, replays: Replays, config: UatConfig) -> str:
     """Returns the whole printout but for the bottom line."""
-    missing = [text for name, text in MISSING.items() if getattr(replays, name) is None]
+    missing = [text for name, text in MISSING.items() if not getattr(replays, name)]
     what_else = _bullets(remarks(found), WIDTH)
     parts = [
         read_text(replays),
@@ -128,26 +128,26 @@ def separation_text(one: Separation, v: str, other: str) -> str:
     """Returns one contrast as a table: quantity by V, by the other V, and their difference where it means something."""
     high, low = one.contrast.high, one.contrast.low
     sides = {v: one.v, **({other: one.other} if one.other else {})}
-    gain = f"{v.removeprefix('V, ')} - {other.removeprefix('V, ')}" if one.gain else ""
+    gain = {f"{v.removeprefix('V, ')} - {other.removeprefix('V, ')}": one.gain} if one.gain else {}
 
-    def line(what: str, cell: Callable[[Side], str], last: str = "") -> list[str]:
-        return [what, *map(cell, sides.values()), *([last] if gain else [])]
+    def line(what: str, cell: Callable[[Side], str]) -> list[str]:
+        return [what, *map(cell, sides.values())]
 
     body = [
         line(f"cos of {high} (n)", lambda s: f"{_signed(_of(s, 'high'), 4)} ({_of(s, 'n_high')})"),
         line(f"cos of {low} (n)", lambda s: f"{_signed(_of(s, 'low'), 4)} ({_of(s, 'n_low')})"),
         line("Welch t over rollouts", lambda s: _signed(_of(s, "t"), 2)),
         line("one-sided p", lambda s: _p(_of(s, "p"))),
-        line("effect size g [95 %]", lambda s: s.effect.text, one.gain.text if one.gain else ""),
+        [*line("effect size g [95 %]", lambda s: s.effect.text), *(effect.text for effect in gain.values())],
         line("t at equal length (df; problems with both kinds)", _matched_t),
         line("one-sided p", lambda s: _p(_of(s, "p_matched"))),
         line("effect size g of it", lambda s: _signed(_of(s, "g_matched"), 2)),
         line(f"verdict (both p < {ALPHA}, both g >= {T4_EFFECT})", lambda s: s.verdict.status),
     ]
-    effects = {**{name: side.effect for name, side in sides.items()}, **({gain: one.gain} if gain and one.gain else {})}
+    effects = {**{name: side.effect for name, side in sides.items()}, **gain}
     whys = [f"no interval for {name}: {effect.interval.why}" for name, effect in effects.items() if effect.interval.why]
     title = f"{one.contrast.name}: {high} above {low}?"
-    return "\n".join([_table([title, *sides, *([gain] if gain else [])], body), *whys])
+    return "\n".join([_table([title, *sides, *gain], body), *whys])
 
 
 def _of(side: Side, name: str) -> float | int | None:

@@ -18,7 +18,6 @@ from projected_grpo.run import cli
 
 if TYPE_CHECKING:
     from projected_grpo.projection import ModuleAngles
-    from projected_grpo.vhack import VBasis
 
 SHOWN = ("loss", "control", "adapter", "pairs_hash", "pairs_draw", "k", "directions", "energy", "v_sha256")
 ANGLES = ("min °", "mean °", "max °", "overlap", "null")
@@ -43,17 +42,6 @@ class CompareConfig:
     """Write the printout here too, as .md or .txt. Empty: print only."""
 
 
-def check_coordinates(config: CompareConfig, one: "VBasis", other: "VBasis") -> None:
-    """BadInput when the two are of other coordinates: another model, adapter or basis, so that no angle means anything."""
-    from projected_grpo.vhack import same_coordinates
-
-    for key in ("weights_hash", "adapter", "lora_rank", "lora_seed"):
-        if (here := one.meta.get(key)) != (there := other.meta.get(key)):
-            raise BadInput(f"{config.a} has {key}={here}, {config.b} has {key}={there}: other coordinates")
-    if why := same_coordinates(one, other.probes, {name: rows.shape[1] for name, rows in other.basis.items()}):
-        raise BadInput(f"{config.a} and {config.b}: {why}; extract both on one machine")
-
-
 def cells(modules: "Sequence[ModuleAngles]") -> list[str]:
     """Returns the columns ANGLES of these modules."""
     degrees = [math.degrees(a) for m in modules for a in m.angles]
@@ -62,14 +50,19 @@ def cells(modules: "Sequence[ModuleAngles]") -> list[str]:
 
 
 def of_v(config: CompareConfig) -> tuple[str, int, str]:
-    """Returns the printout, the exit code and the last line of two V files."""
+    """Returns the printout, the exit code and the last line of two V files. BadInput when they are of other coordinates
+    (another model, adapter or basis), so that no angle means anything."""
     from tabulate import tabulate
 
     from projected_grpo.projection import SAME, compared, one_subspace
-    from projected_grpo.vhack import read_vhack
+    from projected_grpo.vhack import read_vhack, same_coordinates
 
     one, other = read_vhack(config.a), read_vhack(config.b)
-    check_coordinates(config, one, other)
+    for key in ("weights_hash", "adapter", "lora_rank", "lora_seed"):
+        if (here := one.meta.get(key)) != (there := other.meta.get(key)):
+            raise BadInput(f"{config.a} has {key}={here}, {config.b} has {key}={there}: other coordinates")
+    if why := same_coordinates(one, other.probes, {name: rows.shape[1] for name, rows in other.basis.items()}):
+        raise BadInput(f"{config.a} and {config.b}: {why}; extract both on one machine")
     modules = compared(one.basis, other.basis)
     if not modules:
         raise BadInput(f"{config.a} and {config.b}: no module in which both have directions; extract them again")

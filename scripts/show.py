@@ -166,11 +166,10 @@ def source(config: ShowConfig) -> str:
         count = pairs_counted(pairs) if pairs else counted(lines.values(), "problems")
         return "\n".join([*(f"{name}\t{kind}" for name, kind in lines.items()), count])
     names = list(lines)
-    place = (
-        int(config.one) if config.one.isdecimal() else names.index(config.one) if config.one in lines else len(names)
-    )
-    if place >= len(names):
+    places = {name: i for i, name in enumerate(names)} | {str(i): i for i in range(len(names))}
+    if config.one not in places:
         raise BadInput(f"{config.one}: {config.what} of {config.which} are 0 to {len(names) - 1}, or {names[0]} …")
+    place = places[config.one]
     return problem_whole(problems[place]) if problems else pair_whole(pairs[place])
 
 

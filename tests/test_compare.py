@@ -18,25 +18,19 @@ AGAIN = ReExtracted(10, 0.5, 0.6, 0.01, 0.9, 0.3)
 HACKS = {"vanilla": (8, 8, 7), "projected": (0, 1, 0)}
 
 
-def write_side(root, adapter, arms=HACKS, **config):
-    for arm, hacks in arms.items():
-        for seed, n in zip((41, 42, 43), hacks, strict=True):
-            v = {**V, "pairs_draw": str(seed), "v_sha256": f"{adapter} {seed}", "adapter": adapter}
-            own = {**(LORA if adapter == "lora" else {}), **config}
-            path = write_run(root / f"{arm}_{seed}", arm, seed, ten(n), vhack=v, **own)
-            for step in (0, 10):
-                evaluate(path, step, arm, seed, ["good"] * 3 + ["bad"] * 7)
-            if arm == "projected":
-                write_re_extracted(path, ReExtractions(v["v_sha256"], (AGAIN,)))
-    return root
-
-
 @pytest.fixture(scope="module")
 def written(tmp_path_factory):
-    """Written once."""
+    """Two arms at three seeds in either adapter, written once."""
     root = tmp_path_factory.mktemp("sides")
-    write_side(root / "svd", "antipasto")
-    write_side(root / "lora", "lora")
+    for side, adapter, own in (("svd", "antipasto", {}), ("lora", "lora", LORA)):
+        for arm, hacks in HACKS.items():
+            for seed, n in zip((41, 42, 43), hacks, strict=True):
+                v = {**V, "pairs_draw": str(seed), "v_sha256": f"{adapter} {seed}", "adapter": adapter}
+                path = write_run(root / side / f"{arm}_{seed}", arm, seed, ten(n), vhack=v, **own)
+                for step in (0, 10):
+                    evaluate(path, step, arm, seed, ["good"] * 3 + ["bad"] * 7)
+                if arm == "projected":
+                    write_re_extracted(path, ReExtractions(v["v_sha256"], (AGAIN,)))
     return root
 
 
@@ -61,13 +55,12 @@ def test_both_sides_are_printed_at_matched_steps_and_t6_is_judged(both, script, 
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("both")
-def test_results_print_t6_where_both_adapters_are_there(tmp_path):
-    report = report_on(tmp_path)
+def test_results_print_t6_where_both_adapters_are_there(written):
+    report = report_on(written)
     assert "T6: PASS" in report.text()
     assert "T6: PASS" in report.markdown([])
     assert [line.verdict.status for line in report.lines if line.verdict.name.startswith("T6")] == ["PASS"]
-    assert not report_on(tmp_path / "svd").t6
+    assert not report_on(written / "svd").t6
 
 
 def test_a_drifted_lora_is_exit_code_1(both, script):

@@ -15,6 +15,7 @@ from projected_grpo.arms import ARMS
 from projected_grpo.presets import PRESETS
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+GRADER = (ROOT / "docs/grader.md").read_text("utf-8")
 PATH = re.compile(r"(?<![\w./-])(?:src|docs|tests|scripts)/[\w*./-]*[\w*/]")
 MODULE = re.compile(r"`((?:\w+/)*\w+\.py)`")
 LINK = re.compile(r"\]\(([^)\s]+)\)")
@@ -24,14 +25,8 @@ RECIPE = re.compile(r"(?:uv run just|`just) ([a-z][\w-]*)")
 
 def named(pattern):
     """(page, what it names) for every page."""
-    return sorted(
-        {(page, name) for page in PAGES for name in pattern.findall(NEW_FILE.sub("", page.read_text("utf-8")))}
-    )
-
-
-def exists(path):
-    """Whether a path of the repository, or at least one file of a pattern, is there."""
-    return any(ROOT.glob(path)) if "*" in path else (ROOT / path).exists()
+    texts = {page: NEW_FILE.sub("", page.read_text("utf-8")) for page in PAGES}
+    return sorted({(page, name) for page, text in texts.items() for name in pattern.findall(text)})
 
 
 def anchors(page):
@@ -41,7 +36,7 @@ def anchors(page):
 
 
 def test_every_path_and_module_that_a_page_names_exists():
-    paths = [(page.name, name) for page, name in named(PATH) if not exists(name)]
+    paths = [(page.name, name) for page, name in named(PATH) if not [*ROOT.glob(name)]]
     modules = [
         (page.name, name) for page, name in named(MODULE)
         if not [*ROOT.glob(f"src/**/{name}"), *ROOT.glob(f"scripts/{name}"), *ROOT.glob(name)]
@@ -72,48 +67,34 @@ def test_readme_names_every_room():
 
 def blocks(language):
     """The examples of the grader's page in a language."""
-    page = (ROOT / "docs/grader.md").read_text("utf-8")
-    return re.findall(rf"^```{language}\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    return re.findall(rf"^```{language}\n(.*?)^```$", GRADER, re.MULTILINE | re.DOTALL)
 
 
 def test_the_graders_example_prints_what_its_page_says(capsys):
     [example] = blocks("python")
     exec(compile(example, "docs/grader.md", "exec"), {})
-    said = re.findall(
-        r"^It prints `(.*)`, `(.*)`, `(.*)` and", (ROOT / "docs/grader.md").read_text("utf-8"), re.MULTILINE
-    )
-    assert tuple(capsys.readouterr().out.splitlines()[:-1]) == said[0]
+    said = re.search(r"^It prints `(.*)`, `(.*)`, `(.*)` and", GRADER, re.MULTILINE)
+    assert tuple(capsys.readouterr().out.splitlines()[:-1]) == said.groups()
 
 
 @pytest.mark.slow
 def test_the_graders_command_runs_as_it_is_shown(tmp_path):
     [example] = blocks("sh")
     example = example.replace("python -m", f"{sys.executable} -m")
-    done = subprocess.run(
-        ["sh", "-ec", example],
-        cwd=tmp_path,
-        check=True,
-        capture_output=True,
-        text=True,
-        env={"PYTHONPATH": str(ROOT / "src")},
-    )
+    env = {"PYTHONPATH": str(ROOT / "src")}
+    done = subprocess.run(["sh", "-ec", example], cwd=tmp_path, env=env, check=True, capture_output=True, text=True)
     assert (done.stdout, done.stderr.count("canonical solution")) == ("", 0)
     found = [json.loads(line)["label"] for line in (tmp_path / "verdicts.jsonl").read_text("utf-8").splitlines()]
     assert found == ["correct", "reward_hack"]
 
 
 def test_the_graders_table_names_every_field_of_a_verdict():
-    page = (ROOT / "docs/grader.md").read_text("utf-8")
-    table = page.split("| field of a verdict |")[1].split("\n\n")[0]
+    table = GRADER.split("| field of a verdict |")[1].split("\n\n")[0]
     names = re.findall(r"`([\w.]+)`", "".join(line.split("|")[1] for line in table.splitlines()))
     assert set(names) == {*(field.name for field in dataclasses.fields(Verdict)), "reward"}
 
 
-def test_the_table_of_arms_names_every_arm():
-    table = (ROOT / "docs/use.md").read_text("utf-8").split("## Arms")[1].split("\n## ")[0]
-    assert re.findall(r"^\| (\w+) \|", table, re.MULTILINE)[1:] == list(ARMS)
-
-
-def test_the_table_of_presets_names_every_preset():
-    table = (ROOT / "docs/use.md").read_text("utf-8").split("## Presets")[1].split("\n## ")[0]
-    assert re.findall(r"^\| (\w+) \|", table, re.MULTILINE)[1:] == list(PRESETS)
+@pytest.mark.parametrize(("section", "known"), [("Arms", ARMS), ("Presets", PRESETS)], ids=["arms", "presets"])
+def test_the_table_of_a_section_names_every_one(section, known):
+    table = (ROOT / "docs/use.md").read_text("utf-8").split(f"## {section}")[1].split("\n## ")[0]
+    assert re.findall(r"^\| (\w+) \|", table, re.MULTILINE)[1:] == list(known)

@@ -20,7 +20,6 @@ from projected_grpo.run.trained import Trained, load_trained
 from projected_grpo.worlds.models import load_model
 
 BATCH = token_batch([[5, 6, 7], [8, 9]], [list(range(10, 40)), list(range(50, 90))], 0, "cpu")
-WRITERS = {"folded": write_folded, "peft": write_peft}
 
 
 def logps(model):
@@ -28,9 +27,9 @@ def logps(model):
         return completion_logps(model, BATCH)
 
 
-def loaded_from(folder, form, dtype):
+def loaded_from(folder, dtype):
     """As the card says."""
-    if form == "folded":
+    if not (folder / "base").exists():
         return AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, dtype))
     base = AutoModelForCausalLM.from_pretrained(folder / "base", dtype=getattr(torch, dtype))
     with without_warnings():
@@ -39,40 +38,31 @@ def loaded_from(folder, form, dtype):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("kind", "form", "dtype"),
+    ("kind", "write", "dtype"),
     [
-        ("antipasto", "folded", "float32"),
-        ("antipasto", "folded", "bfloat16"),
-        ("lora", "peft", "float32"),
-        ("lora", "folded", "bfloat16"),
+        ("antipasto", write_folded, "float32"),
+        ("antipasto", write_folded, "bfloat16"),
+        ("lora", write_peft, "float32"),
+        ("lora", write_folded, "bfloat16"),
     ],
 )
-def test_what_is_loaded_is_the_policy_bit_for_bit(cache, tmp_path, kind, form, dtype):
+def test_what_is_loaded_is_the_policy_bit_for_bit(cache, tmp_path, kind, write, dtype):
     loaded = load_model("tiny", dtype, "cpu", 41, cache)
     adapter = attach_lora(loaded.model, 4, 41) if kind == "lora" else attach_antipasto(loaded.model, cache / "svd")
     shake(adapter)
     config = TrainConfig(model="tiny", adapter=kind, lora_rank=4, dtype=dtype)
-    WRITERS[form](tmp_path, Trained(Path("run"), config, {}, loaded, adapter, 3))
-    found = logps(loaded_from(tmp_path, form, dtype))
+    write(tmp_path, Trained(Path("run"), config, {}, loaded, adapter, 3))
+    found = logps(loaded_from(tmp_path, dtype))
     with adapter.folded():
         assert torch.equal(found, logps(loaded.model))
     with adapter.disabled():  # the sneaky fail: the base, which any loader would give
         assert not torch.equal(found, logps(loaded.model))
 
 
-@pytest.fixture(scope="session")
-def kept(made):
-    """A run of three steps that kept its adapter after two."""
-    return made("train", "--steps", 3, "--keep-adapter-every", 2, *POOLED)
-
-
-@pytest.fixture
-def run(kept, tmp_path):
-    return Path(shutil.copytree(kept, tmp_path / "run"))
-
-
 @pytest.mark.slow
-def test_a_run_is_exported_whole(script, run, tmp_path):
+def test_a_run_is_exported_whole_and_an_unfinished_one_is_refused(script, made, tmp_path):
+    kept = made("train", "--steps", 3, "--keep-adapter-every", 2, *POOLED)
+    run = Path(shutil.copytree(kept, tmp_path / "run"))
     for step in (2, 0):
         out = tmp_path / f"released_{step}"
         code, told, err = script("export", run, "--step", step, "--out", out)
@@ -80,15 +70,11 @@ def test_a_run_is_exported_whole(script, run, tmp_path):
         assert f"run after {step or 3} steps, as folded" in told
         own = load_trained(run, step)
         with own.adapter.folded():
-            assert torch.equal(logps(loaded_from(out, "folded", "float32")), logps(own.loaded.model))
+            assert torch.equal(logps(loaded_from(out, "float32")), logps(own.loaded.model))
         text = (out / "README.md").read_text("utf-8")
         assert "may have learned to hack" in text
         assert f"# tiny after {step or 3} steps of GRPO, arm `vanilla`" in text
         assert text == card(out, "folded", own)
     refused(script("export", run, "--out", out), "never overwritten")
-
-
-@pytest.mark.slow
-def test_an_unfinished_run_is_refused(script, run):
     update_manifest(run, finished=False)
     refused(script("export", run, "--out", "released"), "not finished")

@@ -15,7 +15,7 @@ from projected_grpo.config import TrainConfig
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import open_run, update_manifest
 from projected_grpo.ledger.rates import running_mean
-from projected_grpo.ledger.step_file import COLUMNS, write_step
+from projected_grpo.ledger.step_file import COLUMNS, read_step, step_path, write_step
 from projected_grpo.report import tables
 from projected_grpo.report.results import recipes_of, report_on
 from projected_grpo.report.uat.inputs import UatConfig, trajectory_of
@@ -174,10 +174,10 @@ def test_an_evaluation_of_a_prompt_that_was_trained_on_is_not_held_out(tmp_path,
     assert load_runs(tmp_path).runs[0].trained_on == n
 
 
-def held_out(kinds, step=0, **values):
-    """An evaluation: the same 50 prompts of two rollouts each."""
-    made = rows(step, {"arm": "projected", "seed": 41}, kinds, problem_id="new", **values)
-    return [{**row, "prompt": f"new {i % 50}", "sample_id": i // 50 % 2} for i, row in enumerate(made)]
+def evaluate(path, step, arm, seed, kinds):
+    """A held-out evaluation after so many optimizer steps, of a problem that is not trained on; 100 rollouts in all."""
+    own = rows(step, {"arm": arm, "seed": seed}, kinds * (100 // len(kinds)), problem_id="held out", prompt="held out")
+    write_step(path / "eval", step, [{**row, "sample_id": i} for i, row in enumerate(own)])
 
 
 @pytest.mark.parametrize(
@@ -191,8 +191,8 @@ def held_out(kinds, step=0, **values):
 def test_an_evaluation_is_of_rollouts_that_were_judged(tmp_path, after, told):
     """20 of 100 are solved before training and after; the other says 100 %."""
     path = write_run(tmp_path / "a", "projected", 41, ten(1))
-    write_step(path / "eval", 0, held_out(["good"] * 20 + ["bad"] * 80))
-    write_step(path / "eval", 10, held_out(after, 10))
+    evaluate(path, 0, "projected", 41, ["good"] * 20 + ["bad"] * 80)
+    evaluate(path, 10, "projected", 41, after)
     found = untested(load_runs(tmp_path).runs[0])
     assert (told in found, bool(found)) == (True, bool(told))
 
@@ -204,19 +204,16 @@ def names(root):
     return [g.name for g in group_runs(load_runs(root).runs)]
 
 
-def test_runs_whose_channels_differ_in_any_option_are_two_groups(tmp_path):
-    """Of the same seed they were refused as "the same settings", of other seeds averaged under one name."""
-    for i, batch in enumerate((4, 16)):
-        write_run(tmp_path / f"b{i}", "vanilla", 41, ten(8), trace_weight=0.1, trace_batch=batch)
-    assert names(tmp_path) == ["vanilla trace_batch=4", "vanilla trace_batch=16"]
-
-
 def test_a_group_is_named_after_what_tells_it_apart(tmp_path):
+    """Options of the channels too: else such runs are averaged under one name."""
     write_run(tmp_path / "a", "projected", 41, ten(1), project="grad", k_use=16, vhack={"k": "32", "loss": "nll"})
     write_run(tmp_path / "b", "projected", 41, ten(1), project="update", vhack={"k": "32", "loss": "nll"})
     write_run(tmp_path / "v", "vanilla", 41, ten(8))
     write_run(tmp_path / "w", "vanilla", 42, ten(8), out="elsewhere", grader_workers=3)
     assert names(tmp_path) == ["vanilla", "projected project=grad k_use=16", "projected project=update k_use=0"]
+    for batch in (4, 16):
+        write_run(tmp_path / "on" / f"{batch}", "vanilla", 41, ten(8), trace_weight=0.1, trace_batch=batch)
+    assert names(tmp_path / "on") == ["vanilla trace_batch=4", "vanilla trace_batch=16"]
 
 
 def test_one_seed_twice_is_refused(tmp_path):
@@ -263,12 +260,6 @@ def test_seeds_without_a_match_are_named_and_not_subtracted(tmp_path):
     assert "seed 43: no vanilla run" in found.notes[1]
 
 
-def evaluate(path, step, arm, seed, kinds):
-    """A held-out evaluation after so many optimizer steps, of a problem that is not trained on; 100 rollouts in all."""
-    own = rows(step, {"arm": arm, "seed": seed}, kinds * (100 // len(kinds)), problem_id="held out", prompt="held out")
-    write_step(path / "eval", step, [{**row, "sample_id": i} for i, row in enumerate(own)])
-
-
 def test_held_out_evaluations_need_not_be_contiguous(tmp_path):
     for seed, hacks in ((41, 6), (42, 8)):
         path = write_run(tmp_path / f"v{seed}", "vanilla", seed, ten(8))
@@ -288,14 +279,11 @@ def test_held_out_evaluations_need_not_be_contiguous(tmp_path):
 
 def test_mechanisms_add_up_to_the_hack_rate_of_the_last_ten_steps(tmp_path):
     # 5 steps that are not among the last ten; then 4 of 10 hack by stub in every step, 1 of 10 by print in every other
-    kinds = [["hack"] * 10] * 5
-    path = write_run(tmp_path / "a", "vanilla", 41, kinds + ten(4) * 1)
+    path = write_run(tmp_path / "a", "vanilla", 41, [["hack"] * 10] * 5 + ten(4))
     config = {"arm": "vanilla", "seed": 41}
     for step in range(5, 15, 2):
-        hacks = rows(step, config, ["hack"] * 4, completion="stub")
-        write_step(
-            path, step, [*hacks, *rows(step, config, ["hack"], completion="print"), *rows(step, config, ["bad"] * 5)]
-        )
+        printed = rows(step, config, ["hack"], completion="print")
+        write_step(path, step, [*printed, *rows(step, config, ["hack"] * 4 + ["bad"] * 5)])
     report = report_on(tmp_path, lambda completion: "print" if completion == "print" else "stub")
     (run,) = report.found.runs
     assert run.mechanisms == {"print": pytest.approx(0.05), "stub": pytest.approx(0.4)}
@@ -319,44 +307,31 @@ def test_what_was_removed_of_the_update_is_a_mean_over_the_run(tmp_path):
 
 # ---------------------------------------------------------------- groups of several sources
 
-FOREIGN = {
-    "teacher": {"behaviour_gap": 0.4, "reference_gap": 0.4, "at_clip": 0.3, "behaviour_logp": -0.2, "logp": -0.6},
-    "base": {"behaviour_gap": 0.1, "reference_gap": 1e-6, "at_clip": 0.2},
-}
+TEACHER = {
+    "source": "teacher", "behaviour_gap": 0.4, "reference_gap": 0.4, "at_clip": 0.3, "behaviour_logp": -0.2, "logp": -0.6,
+}  # fmt: skip
+BASE = {"source": "base", "behaviour_gap": 0.1, "reference_gap": 1e-6, "at_clip": 0.2}
 ON_POLICY = {"behaviour_gap": 1e-6, "reference_gap": None, "at_clip": 0.0}
-
-
-def write_mixed(root, ends=(("vanilla", 8), ("projected", 2)), at_clip=None):
-    """Vanilla and projected at three seeds: 20 steps of ten student rows, a teacher's hack and nine base rows that fail;
-    from step 11 on so many of the student's hack, before one. `at_clip`: of the teacher's rows."""
-    told = {"ratio_low": 0.9}
-    for arm, hacks in ends:
-        for seed in (41, 42, 43):
-            config = {**vars(TrainConfig()), "arm": arm, "seed": seed, "steps": 20, "prompts_per_step": 1, "group_size": 20,
-                      "mix": "teacher=.05,base=.45", "teacher_pool": "pool"}  # fmt: skip
-            v = {"control": "none", "k": "8", "pairs_draw": str(seed), "v_sha256": f"v{seed}", "seed": str(seed)}
-            path = root / f"{arm}_{seed}"
-            open_run(path, "train", config, vhack=v, model_hash="abcdef0123456789")
-            for t in range(20):
-                n = hacks if t > 10 else 1
-                ids = [*path.as_posix().encode(), t]
-                student = rows(t, config, ["hack"] * n + ["bad"] * (10 - n), completion_ids=ids, **told, **ON_POLICY)
-                theirs = {
-                    **FOREIGN["teacher"],
-                    "at_clip": FOREIGN["teacher"]["at_clip"] if at_clip is None else at_clip,
-                }
-                teacher = rows(t, config, ["hack"], **{**told, **theirs, "source": "teacher"})
-                base = rows(t, config, ["bad"] * 9, **{**told, **FOREIGN["base"], "source": "base"})
-                group = enumerate([*student, *base, *teacher])
-                write_step(path, t, [{**row, "sample_id": i} for i, row in group])
-            update_manifest(path, finished=True)
-            logger.remove()
-    return root
 
 
 @pytest.fixture(scope="module")
 def mixed_runs(tmp_path_factory):
-    return write_mixed(tmp_path_factory.mktemp("mixed") / "runs")
+    """Vanilla and projected at three seeds: 20 steps of ten student rows, a teacher's hack and nine base rows that fail;
+    from step 11 on 8 or 2 of the student's hack, before one."""
+    root = tmp_path_factory.mktemp("mixed") / "runs"
+    mix = {"group_size": 20, "mix": "teacher=.05,base=.45", "teacher_pool": "pool"}
+    for arm, hacks in (("vanilla", 8), ("projected", 2)):
+        for seed in (41, 42, 43):
+            v = {"control": "none", "k": "8", "pairs_draw": str(seed), "v_sha256": f"v{seed}", "seed": str(seed)}
+            steps = [["hack"] * n + ["bad"] * (10 - n) for n in [1] * 11 + [hacks] * 9]
+            path = write_run(root / f"{arm}_{seed}", arm, seed, steps, vhack=v, **mix)
+            for t in range(20):
+                config = {"arm": arm, "seed": seed}
+                student = [{**row, **ON_POLICY} for row in read_step(step_path(path, t))]
+                others = [*rows(t, config, ["bad"] * 9, **BASE), *rows(t, config, ["hack"], **TEACHER)]
+                group = enumerate([*student, *others])
+                write_step(path, t, [{**row, "ratio_low": 0.9, "sample_id": i} for i, row in group])
+    return root
 
 
 @pytest.mark.usefixtures("no_plots")

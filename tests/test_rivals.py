@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from harness import POOLED, flags, put, theta_of
+from harness import POOLED, cut_after, flags, put, theta_of
 from safetensors.torch import load_file
 from test_step import DR, GROUPS, basis_for
 
@@ -23,7 +23,7 @@ from projected_grpo.interventions.post_hoc import WithoutTop, WithoutV, without_
 from projected_grpo.interventions.quarantine import Quarantine
 from projected_grpo.interventions.trusted import Gradient, Update, within
 from projected_grpo.ledger.errors import BadInput
-from projected_grpo.ledger.folder import not_whole, read_manifest, update_manifest
+from projected_grpo.ledger.folder import not_whole, read_manifest
 from projected_grpo.ledger.step_file import read_run, read_step
 from projected_grpo.model.hidden import ablated, mean_hidden, middle_layer
 from projected_grpo.model.learner import Learner
@@ -32,24 +32,10 @@ from projected_grpo.prompts import INOCULATION_SYSTEM_PROMPT
 from projected_grpo.queue.chains import chain_of
 from projected_grpo.queue.settings import QueueConfig
 from projected_grpo.report.rivals import bench_of, hack_against_pass
-from projected_grpo.run.session import Session
 from projected_grpo.step import run_step
 from projected_grpo.verdicts.finished_runs import Found, Run
 from projected_grpo.vhack import read_vhack
 from projected_grpo.worlds.models import load_model
-
-SAVE = Session.checkpoint
-
-
-def setup_of(arm="trusted", **fields):
-    """What an intervention is made of."""
-    return Setup(arm, adapter="antipasto", **fields)
-
-
-def at(step=3, **fields):
-    """What an intervention reads at a step."""
-    return StepContext(step=step, **fields)
-
 
 # ---------------------------------------------------------------- entries, hooks
 
@@ -98,11 +84,8 @@ def test_trusted_keeps_the_span_and_nothing_else_by_hand():
     """V's rows (1,0,0) and (0,.6,.8); g = (2,5,0): V g = (2,3), kept (2, 1.8, 2.4)."""
     basis = {"m": torch.tensor([[1.0, 0, 0], [0, 0.6, 0.8]]), "none": torch.zeros(0, 2)}
     g = {"m": torch.tensor([2.0, 5.0, 0.0]), "none": torch.ones(2)}
-    for kept in (
-        within(g, basis),
-        Gradient(setup_of()).gradient(g, at(basis=basis)),
-        Update(setup_of()).update(g, at(basis=basis)),
-    ):
+    context = StepContext(basis=basis)
+    for kept in (within(g, basis), Gradient().gradient(g, context), Update().update(g, context)):
         torch.testing.assert_close(kept["m"], torch.tensor([2.0, 1.8, 2.4]))
         assert not kept["none"].any()
 
@@ -113,10 +96,10 @@ def test_trusted_keeps_the_span_and_nothing_else_by_hand():
 def test_post_hoc_takes_v_or_the_largest_components_out_by_hand():
     """d = (3,-4,1), V = (.6,.8,0): V d = -1.4, left (3.84, -2.88, 1). Its largest component is -4."""
     d, basis = {"m": torch.tensor([3.0, -4.0, 1.0])}, {"m": torch.tensor([[0.6, 0.8, 0.0]])}
-    setting = setup_of("post_hoc", finished=d, basis=basis)
+    setting = Setup("post_hoc", adapter="antipasto", finished=d, basis=basis)
     for page, left in ((WithoutV(setting), [3.84, -2.88, 1.0]), (WithoutTop(setting), [3.0, 0.0, 1.0])):
-        torch.testing.assert_close(page.update(d, at(0))["m"], -torch.tensor(left))
-        assert not page.update(d, at(1))["m"].any()
+        torch.testing.assert_close(page.update(d, StepContext(0))["m"], -torch.tensor(left))
+        assert not page.update(d, StepContext(1))["m"].any()
     assert without_top(d["m"], 9).tolist() == [0, 0, 0]
 
 
@@ -180,10 +163,10 @@ def test_hidden_states_are_those_of_the_completion_at_the_middle_layer(tiny):
 
 def test_a_positive_advantage_shrinks_with_the_score_and_blame_stays_by_hand():
     """h . d = 1 is half way between -1 and 3; beyond the means the score is cut to 0 and 1."""
-    page = Advantage(setup_of("advantage", pairs=PAIRS))
+    page = Advantage(Setup("advantage", pairs=PAIRS))
     hidden = torch.tensor([[1.0, 9.0], [1.0, 9.0], [-5.0, 0.0], [7.0, 0.0]])
     rewards = Rewards(((3.5, 0.5, 3.5, 3.5),), (2.0, -4.0, 2.0, 2.0), "dr_grpo")
-    assert page.advantages(rewards, at(hidden=hidden)) == pytest.approx([1.0, -4.0, 2.0, 0.0])
+    assert page.advantages(rewards, StepContext(hidden=hidden)) == pytest.approx([1.0, -4.0, 2.0, 0.0])
 
 
 def test_the_direction_is_out_of_what_the_layer_gives_on_and_no_gradient_passes_it(tiny):
@@ -205,7 +188,7 @@ def test_the_direction_is_out_of_what_the_layer_gives_on_and_no_gradient_passes_
 def test_ablation_trains_without_the_direction_and_deploys_with_it(tiny):
     d = 64
     pairs = Contrast(torch.ones(2, d), torch.zeros(2, d))
-    page = Ablation(setup_of("ablation", model=tiny.model, pairs=pairs))
+    page = Ablation(Setup("ablation", model=tiny.model, pairs=pairs))
     ids = torch.tensor([[5, 6, 7, 20]])
     plain = tiny.model(input_ids=ids).logits
     with page.training():
@@ -234,8 +217,8 @@ GROUP = Rewards(((3.5, 3.5, 0.5, 0.5), (3.5, 3.5)), (0.0,) * 6, "dr_grpo")
 def test_a_flagged_rollout_earns_less_or_leaves_its_group_by_hand():
     """Penalty: .5, 3.5, .5, .5 about 1.25. Screen: 3.5, .5, .5 about 1.5. In the second group both are flagged."""
     for arm, expected in (("penalty_truth", [-0.75, 2.25, -0.75, -0.75, 0, 0]), ("screen_truth", [0, 2, -1, -1, 0, 0])):
-        context = at(truth=(True, False, False, None, True, True))
-        assert Monitored(setup_of(arm)).advantages(GROUP, context) == pytest.approx(expected)
+        context = StepContext(truth=(True, False, False, None, True, True))
+        assert Monitored(Setup(arm)).advantages(GROUP, context) == pytest.approx(expected)
     assert PENALTY == PASS_REWARD
 
 
@@ -243,28 +226,28 @@ def test_a_flagged_rollout_earns_less_or_leaves_its_group_by_hand():
 def test_nothing_flagged_is_the_identity(kind):
     rewards = Rewards(((3.5, 0.5, 0.5),), tuple(advantages(torch.tensor([[3.5, 0.5, 0.5]]), kind)[0].tolist()), kind)
     for arm in ("penalty_truth", "screen_truth"):
-        assert Monitored(setup_of(arm)).advantages(rewards, at(truth=(False,) * 3)) == list(rewards.advantages)
+        assert Monitored(Setup(arm)).advantages(rewards, StepContext(truth=(False,) * 3)) == list(rewards.advantages)
 
 
 @pytest.mark.parametrize(("monitor", "right"), [("truth", 1.0), ("90", 0.9), ("70", 0.7)])
 def test_a_noisy_monitor_is_right_as_often_as_it_says_and_the_same_on_every_machine(monitor, right):
     told = tuple(i % 3 == 0 for i in range(4000))
     flags_of = MONITORS[monitor](Setup(seed=41))
-    flags = flags_of(at(5, truth=told))
+    flags = flags_of(StepContext(5, truth=told))
     share = sum(f == t for f, t in zip(flags, told, strict=True)) / len(told)
     assert share == pytest.approx(right, abs=0.025)
     # The second of two processes draws for its own places.
-    assert flags_of(at(5, truth=told[1000:], first=1000)) == flags[1000:]
+    assert flags_of(StepContext(5, truth=told[1000:], first=1000)) == flags[1000:]
     # What has no tests is not flagged, by noise neither.
-    assert not any(flags_of(at(5, truth=(None,) * 2000)))
-    assert (flags_of(at(6, truth=told)) == flags) == (right == 1.0)
+    assert not any(flags_of(StepContext(5, truth=(None,) * 2000)))
+    assert (flags_of(StepContext(6, truth=told)) == flags) == (right == 1.0)
 
 
 def test_the_phrase_and_the_probe_by_hand():
     text = ("def run_tests():\n    pass", "def  run_tests(self)", "run_tests()", "def run_testsuite()")
-    assert MONITORS["phrase"](Setup())(at(text=text)) == [True, True, False, False]
+    assert MONITORS["phrase"](Setup())(StepContext(text=text)) == [True, True, False, False]
     hidden = torch.tensor([[5.0, 1.0], [-5.0, 1.0]])
-    assert MONITORS["probe"](Setup(pairs=PAIRS))(at(hidden=hidden)) == [True, False]
+    assert MONITORS["probe"](Setup(pairs=PAIRS))(StepContext(hidden=hidden)) == [True, False]
 
 
 # ---------------------------------------------------------------- quarantine
@@ -276,9 +259,9 @@ def routed(page, theta, g, **settings):
     """What the loop does with a page for one step, and an optimizer of its own: plain SGD with decoupled decay."""
     settings = {**SETTINGS, **settings}
     basis = {"m": torch.tensor([[1.0, 0.0]])}
-    kept = page.gradient({"m": g}, at(basis=basis))["m"]
+    kept = page.gradient({"m": g}, StepContext(basis=basis))["m"]
     proposed = settings["lr"] * kept + settings["lr"] * settings["weight_decay"] * theta["m"].detach()
-    update = page.update({"m": proposed}, at(optimizer=settings))["m"]
+    update = page.update({"m": proposed}, StepContext(optimizer=settings))["m"]
     with torch.no_grad():
         theta["m"].sub_(update)
 
@@ -287,7 +270,7 @@ def test_quarantine_by_hand():
     """V = (1, 0), g = (3, 4): keep moves by .1 (0, 4); q by Adam's first step, .1 (1, 0). Deployed: keep alone. Then with a
     decay of 1, lr .1 and no gradient along V but (-3, 0)'s: keep decays by a tenth, q by a tenth of (-.1, 0)."""
     theta = {"m": torch.nn.Parameter(torch.zeros(2))}
-    page = Quarantine(setup_of("quarantine", coordinates=theta))
+    page = Quarantine(Setup("quarantine", coordinates=theta))
     routed(page, theta, torch.tensor([3.0, 4.0]))
     torch.testing.assert_close(theta["m"].detach(), torch.tensor([-0.1, -0.4]))
     with page.deployed():
@@ -299,16 +282,12 @@ def test_quarantine_by_hand():
 
 
 @pytest.mark.slow
-def test_quarantine_through_the_real_script_cut_and_resumed(script, made, vhack_file, tmp_path, monkeypatch):
+def test_quarantine_through_the_real_script_cut_and_resumed(script, made, vhack_file, tmp_path):
     own = ("--arm", "quarantine", "--vhack", vhack_file(), "--weight-decay", 0.3, "--steps", 4, *POOLED, "--eval-every", 9,
            "--eval-samples", 2)  # fmt: skip
     args, first = ("train", "tiny", *own), made("train", *own)
-    with monkeypatch.context() as m:
-        m.setattr(Session, "checkpoint", lambda self, step: step < 3 and SAVE(self, step))
-        assert script(*args, "--out", "again", "--checkpoint-every", 2)[0] == 0
-    update_manifest(tmp_path / "again", finished=False)
-    for folder in ("eval", "eval_trained"):
-        (tmp_path / f"again/{folder}/step_004.jsonl.gz").unlink()
+    with cut_after(3):
+        assert script(*args, "--out", "again", "--checkpoint-every", 2)[0] == 130
     code, _, err = script(*args, "--out", "again", "--resume")
     assert code == 0, err
     assert script("compare", first, "again", "--exact")[0] == 0
@@ -373,7 +352,7 @@ def test_the_frozen_adapter_is_the_merged_teacher_in_training_and_gone_when_depl
     merged = load_model("tiny", "float32", "cpu", 41, cache, "tiny").model
     added = {name: merged.get_submodule(name).weight - layer.weight for name, layer in antipasto.layers.items()}
     assert all(float(d.abs().max()) > 0 for d in added.values())
-    page = Adapter(setup_of("inoculation_adapter", model=tiny.model, teacher=added))
+    page = Adapter(Setup("inoculation_adapter", model=tiny.model, teacher=added))
     ids = torch.tensor([[5, 6, 7, 20]])
     with torch.no_grad():
         plain, teacher = tiny.model(input_ids=ids).logits, merged(input_ids=ids).logits
@@ -395,9 +374,10 @@ def test_the_frozen_adapter_is_the_merged_teacher_in_training_and_gone_when_depl
 # ---------------------------------------------------------------- the table and the plot
 
 
-def finished(arm, seed, *, hack, gt, plain, steps=12, hacked=0.5, trained=None, part=None):
+def finished(arm, seed, *, hack, gt, plain, trained=None, part=None, v=None):
     """A finished run whose evaluations before the first step say gt .1, pass .2 and no hacks."""
-    rates = {"hack": hack, "gt": gt, "form": 1.0, "hacked": hacked, "hack_and_correct": 0.0}
+    steps = 12
+    rates = {"hack": hack, "gt": gt, "form": 1.0, "hacked": 0.5, "hack_and_correct": 0.0}
     start = {**rates, "hack": 0.0, "gt": 0.1, "hacked": 0.0}
     beside = {"eval_plain": {0: {**start, "gt": 0.2}, steps: {**rates, "gt": plain}}}
     if trained is not None:
@@ -408,7 +388,11 @@ def finished(arm, seed, *, hack, gt, plain, steps=12, hacked=0.5, trained=None, 
     facts = {"config.arm": arm, "config.seed": seed, "model_hash": "b" * 16, "steps done": steps}
     if arm in ARMS and ARMS[arm].projects:
         series["removed_share"] = [1.0] * steps
-        facts |= {"vhack.v_sha256": f"{arm} {seed}", "vhack.pairs_draw": str(seed), "vhack.control": ARMS[arm].measured}
+        facts |= {
+            "vhack.v_sha256": v or f"{arm} {seed}",
+            "vhack.pairs_draw": str(seed),
+            "vhack.control": ARMS[arm].measured,
+        }
     return Run(Path(f"/r/{arm}_{seed}"), arm, seed, facts, 8, series, {0: start, steps: rates}, None,
                tested=dict.fromkeys((0, steps), TESTED), beside=beside)  # fmt: skip
 
@@ -422,17 +406,11 @@ def bench(*runs):
     return bench_of(Found((*runs, *(finished("vanilla", s, hack=0.9, gt=0.2, plain=0.3) for s in replicates)), ()))
 
 
-def names(found):
-    return [row.name for row in found.rows]
-
-
 def test_the_rivals_table_by_hand():
     """Hack 10, 20, 30 %: mean 20, half width 4.303 x 10 / sqrt 3 = 24.8. Gain .5 - .1 = 40 pp on each. Pass minus hack is
     50, 40 and 31 pp, projected's 40 on each: +10, 0 and -9 over it, mean 1/3, half width 4.303 x 9.50 / sqrt 3 = 23.6."""
-    runs = [
-        finished("trusted", seed, hack=h, gt=0.5, plain=p)
-        for seed, h, p in ((1, 0.1, 0.6), (2, 0.2, 0.6), (3, 0.3, 0.61))
-    ]
+    numbers = ((1, 0.1, 0.6), (2, 0.2, 0.6), (3, 0.3, 0.61))
+    runs = [finished("trusted", seed, hack=h, gt=0.5, plain=p) for seed, h, p in numbers]
     projected = [finished("projected", seed, hack=0.1, gt=0.5, plain=0.5) for seed in (1, 2, 3, 4)]
     found = bench(*runs, *projected)
     [row] = [row for row in found.rows if row.name == "trusted"]
@@ -480,18 +458,15 @@ def test_what_may_not_stand_in_the_table_is_left_out_and_named(arm, changed, why
     own = runs[arm]
     fields = {k: {**getattr(own, k), **v} if k in ("facts", "series") else v for k, v in changed.items()}
     found = bench(*(runs | {arm: dataclasses.replace(own, **fields)}).values())
-    assert arm not in names(found)
+    assert arm not in [row.name for row in found.rows]
     assert found.verdict.startswith("NOT_EVALUABLE")
     [line] = [line for line in found.remarks if line.startswith(f"left out: {arm}_1: ")]
     assert why in line
 
 
 def test_random_directions_of_one_seed_are_one_replicate():
-    replicates = [finished("random", seed, hack=0.5, gt=0.2, plain=0.3) for seed in (1, 2, 3)]
-    one_v = [
-        dataclasses.replace(r, facts={**r.facts, "vhack.v_sha256": "x" if r.seed < 3 else "y"}) for r in replicates
-    ]
-    found = bench(*one_v)
+    of_v = ((1, "x"), (2, "x"), (3, "y"))
+    found = bench(*(finished("random", seed, hack=0.5, gt=0.2, plain=0.3, v=v) for seed, v in of_v))
     assert {row.name: len(row.runs) for row in found.rows}["random"] == 2
     assert "left out: random_2: seeds 1 and 2 share random's V: v_sha256 x" in found.remarks
 

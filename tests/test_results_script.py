@@ -18,10 +18,10 @@ def clauses(out):
     return {c["name"]: c["status"] for c in data["h1"][0]["lines"][0]["clauses"]}, data
 
 
-def write_study(root, **ends):
+def write_study(root):
     """All arms of three independent replicates, 30 steps each: vanilla hacks from step 4 on, so its onset is at 9."""
     ends = {"vanilla": (9, 9, 8), "projected": (0, 0, 0), "no_loophole": (0, 0, 0),
-            **dict.fromkeys(arms_of("control"), (7, 7, 6)), "kl": (3, 3, 2), **ends}  # fmt: skip
+            **dict.fromkeys(arms_of("control"), (7, 7, 6)), "kl": (3, 3, 2)}  # fmt: skip
     for arm, hacks in ends.items():
         for seed, n in zip((41, 42, 43), hacks, strict=True):
             kind = ARMS[arm].measured

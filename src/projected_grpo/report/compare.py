@@ -85,10 +85,9 @@ def _mean_series(runs: Sequence[Run], name: str) -> list[float | None]:
 
 def _re_extracted_rows(arm: str, side: str, run: Run) -> list[list[str]]:
     """A row for every record of V extracted again; of a projected run without one, why."""
-    records, last = run.re_extracted.records if run.re_extracted else (), re_extracted_of(run)
+    head, records = [arm, side, str(run.seed)], run.re_extracted.records if run.re_extracted else ()
     if not records:
-        return [[arm, side, str(run.seed), str(last), *["-"] * 5]] if run.projects else []
-    head = [arm, side, str(run.seed)]
+        return [[*head, str(re_extracted_of(run)), *["-"] * 5]] if run.projects else []
     return [
         [*head, str(r.steps), *(f"{x:.4f}" for x in (r.overlap, r.null, r.cos_in, r.cos_out, r.left))] for r in records
     ]
@@ -112,26 +111,25 @@ def effects(a: Path, b: Path) -> str:
 def _paired(one: Sequence[Run], other: Sequence[Run]) -> tuple[Pairs, tuple[str, ...]]:
     if len(one) == len(other) == 1:
         return {" / ".join(dict.fromkeys((one[0].arm, other[0].arm))): [(one[0], other[0])]}, ()
-    sides: list[dict[tuple[str, int], Run]] = []
-    for runs in (one, other):
-        by_replicate: dict[tuple[str, int], Run] = {}
-        for run in runs:
-            if (first := by_replicate.setdefault((run.arm, run.seed), run)) is not run:
-                raise BadInput(
-                    f"{first.path} and {run.path}: both are {run.arm} {run.seed}; name folders with one of each"
-                )
-        sides.append(by_replicate)
+    a, b = _by_replicate(one), _by_replicate(other)
     pairs: dict[str, list[tuple[Run, Run]]] = {}
-    for (arm, seed), run in sides[0].items():
-        if (arm, seed) in sides[1]:
-            pairs.setdefault(arm, []).append((run, sides[1][arm, seed]))
+    for (arm, seed), run in a.items():
+        if (arm, seed) in b:
+            pairs.setdefault(arm, []).append((run, b[arm, seed]))
     if not pairs:
         raise BadInput(
             f"{one[0].path.parent} and {other[0].path.parent}: no arm and seed that both have; nothing can be compared"
         )
-    unpaired = [f"{arm} {seed} of {name}" for name, mine, theirs in (("A", *sides), ("B", *sides[::-1]))
-                for arm, seed in mine if (arm, seed) not in theirs]  # fmt: skip
-    return pairs, tuple(unpaired)
+    unpaired = [f"{arm} {seed} of A" for arm, seed in a if (arm, seed) not in b]
+    return pairs, (*unpaired, *(f"{arm} {seed} of B" for arm, seed in b if (arm, seed) not in a))
+
+
+def _by_replicate(runs: Sequence[Run]) -> dict[tuple[str, int], Run]:
+    found: dict[tuple[str, int], Run] = {}
+    for run in runs:
+        if (first := found.setdefault((run.arm, run.seed), run)) is not run:
+            raise BadInput(f"{first.path} and {run.path}: both are {run.arm} {run.seed}; name folders with one of each")
+    return found
 
 
 def first_difference(a: Path, b: Path) -> str:

@@ -6,7 +6,7 @@ Of what V is removed from (the update; of arms that remove it from the gradient,
 number is a share of the whole's energy, mean over the steps of a third of the run.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -72,37 +72,30 @@ def module_energy(of: str, modules: Modules) -> ModuleEnergy:
     return ModuleEnergy(of, modules.names, chance, size * column(energy), column("removed"))
 
 
-def kind_of(name: str) -> str:
-    """Returns q_proj, k_proj, ...: the last part of a module's name."""
-    return name.rpartition(".")[2]
-
-
-def layer_of(name: str) -> str:
-    """Returns the first number in a module's name; -1 without one."""
-    return next((part for part in name.split(".") if part.isdecimal()), "-1")
-
-
 def text(found: ModuleEnergy) -> str:
     """Returns the tables by kind, by layer, and of the top modules, early against late."""
     early, late = (range(len(found.along))[third] for third in found.thirds)
     when = f"steps {early[0]}-{early[-1]} → steps {late[0]}-{late[-1]}"
     largest = np.argsort(-found.along[found.thirds[1]].mean(0), kind="stable")[:MOST_SHOWN]
     top = {found.names[i]: [int(i)] for i in largest}
+    kinds = [name.rpartition(".")[2] for name in found.names]  # q_proj, k_proj, ...
+    layers = [next((part for part in name.split(".") if part.isdecimal()), "-1") for name in found.names]
     parts = [
         NOTE.format(found.of),
-        f"by kind of module, {when}\n{_table(found, 'kind', _grouped(found.names, kind_of))}",
-        f"by layer, {when}\n{_table(found, 'layer', _grouped(found.names, layer_of))}",
+        f"by kind of module, {when}\n{_table(found, 'kind', _grouped(kinds))}",
+        f"by layer, {when}\n{_table(found, 'layer', _grouped(layers))}",
         f"the {len(top)} of {len(found.names)} modules that hold most along V late, {when}",
         _table(found, "module", top),
     ]
     return "\n\n".join(parts)
 
 
-def _grouped(names: Sequence[str], key: Callable[[str], str]) -> dict[str, list[int]]:
-    groups: dict[str, list[int]] = {}
-    for i, name in enumerate(names):
-        groups.setdefault(key(name), []).append(i)
-    return {**groups, "all": list(range(len(names)))}
+def _grouped(groups: Sequence[str]) -> dict[str, list[int]]:
+    """Returns the places of each group's modules, and of all."""
+    places: dict[str, list[int]] = {}
+    for i, group in enumerate(groups):
+        places.setdefault(group, []).append(i)
+    return {**places, "all": list(range(len(groups)))}
 
 
 def _table(found: ModuleEnergy, title: str, rows: Mapping[str, Sequence[int]]) -> str:

@@ -418,9 +418,7 @@ def main() -> int:
     at_least(asked, "repeats", 1)
     busy = os.getloadavg()[0]
     preset = presets(TrainConfig)[asked.preset]
-    config = replace(
-        preset, loss="dr_grpo", beta=0.0, teacher_pool="", eval_every=0, cache=asked.cache, out=Path("out/bench")
-    )
+    config = replace(preset, loss="dr_grpo", beta=0.0, teacher_pool="", eval_every=0, cache=asked.cache)
     problems = asked.problems or config.problems
     tasks = [problem.task for problem in load_problems(problems)][:20]
     logger.info(f"measuring {asked.preset}, {asked.repeats} repeats")

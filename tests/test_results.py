@@ -1,6 +1,5 @@
 """Runs on disk -> groups and tables. Run directories are written with the real writer; numbers by hand."""
 
-import atexit
 import functools
 import json
 import shutil
@@ -70,12 +69,13 @@ ENDINGS = {"vanilla": (8, 8, 7), "projected": (1, 0, 2), "random": (7, 7, 6), "p
 """Hacks among 10 rollouts at seeds 41, 42, 43. Reductions 70, 80, 50: mean 66.67, sd 15.28, SEM 8.82."""
 
 
+WRITTEN = tempfile.TemporaryDirectory(prefix="runs-")
+
+
 @functools.cache
 def written_once(arm, seed, hacks):
     """A run of ten steps, to be copied: each run asks git for the commit."""
-    folder = Path(tempfile.mkdtemp(prefix="runs-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return write_run(folder / "run", arm, seed, ten(hacks))
+    return write_run(Path(WRITTEN.name) / f"{arm}_{seed}_{hacks}", arm, seed, ten(hacks))
 
 
 def write_all(root, **changed):

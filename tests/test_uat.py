@@ -119,6 +119,9 @@ def test_a_v_that_knows_pure_hacks_passes_beats_the_random_v_and_draws_no_remark
     assert t4.gain.g == pytest.approx(t4.v.effect.g - t4.other.effect.g)
     assert [line for line in lines if line.startswith(("T4:", "T4 "))] == []
     assert [v.name for v in found.verdicts] == ["T1", "T2", "T3", "T4", "T4+"]
+    # what V holds of the gradient, next to what the random V holds
+    assert list(found.cos_in.values()) == pytest.approx([0.5, 0.2, 0.3 / 2**0.5], abs=0.01)
+    assert found.captured == pytest.approx(0.3, abs=0.02)
 
 
 def test_t5_joins_the_verdicts_the_printout_and_the_numbers(tmp_path):
@@ -168,12 +171,6 @@ def test_every_rollout_is_in_one_bucket_and_numbers_are_by_hand(tmp_path):
     assert [(b.rollouts, b.problems) for b in found.buckets] == [(6, 6)] * 4
     assert [b.tokens for b in found.buckets] == [40, 40, 70, 50]
     assert [b.cos for b in found.buckets] == pytest.approx([0.205, 0.105, 0.405, -0.095])
-
-
-def test_what_v_holds_of_the_gradient_stands_next_to_what_a_random_v_holds(tmp_path):
-    found, _, _ = judged(tmp_path)
-    assert list(found.cos_in.values()) == pytest.approx([0.5, 0.2, 0.3 / 2**0.5], abs=0.01)
-    assert found.captured == pytest.approx(0.3, abs=0.02)
 
 
 def test_nothing_hacks(tmp_path):

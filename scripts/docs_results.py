@@ -15,8 +15,7 @@ from projected_grpo.ledger.rates import known_mean, number
 from projected_grpo.report.plots import all_plots, hack_rates, save
 from projected_grpo.report.results import Report, report_on
 from projected_grpo.report.rivals import bench_of, hack_against_pass
-from projected_grpo.report.table import Table, between
-from projected_grpo.report.tables import against
+from projected_grpo.report.tables import Table, against, between
 
 DOCS, EVIDENCE = Path("docs"), Path("docs/evidence")
 TOY = EVIDENCE / "toy.runs.jsonl.gz"

@@ -8,14 +8,12 @@ from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.rates import LAST, number, rates
 from projected_grpo.ledger.step_file import Row, read_step, step_path, steps_in
 
-Table = list[list[str]]
-"""Rows of cells, the first of them the header."""
 
-
-def by_kind(run: Path, kinds_of: Mapping[str, str], rate: str, every: int = LAST) -> list[Table]:
-    """Returns a table for each way in which `kinds_of` (problem id -> "hard, lazy example") divides the problems, with a
-    line for all and for each kind: how many problems and rollouts by the student, and the rate (hack, hacked, gt, form) over
-    each `every` steps, in percent; `-` where there is none of that kind. BadInput on a row of another problem."""
+def by_kind(run: Path, kinds_of: Mapping[str, str], rate: str, every: int = LAST) -> list[list[list[str]]]:
+    """Returns a table (rows of cells, the header first) for each way in which `kinds_of` (problem id -> "hard, lazy
+    example") divides the problems, with a line for all and for each kind: how many problems and rollouts by the student, and
+    the rate (hack, hacked, gt, form) over each `every` steps, in percent; `-` where there is none of that kind. BadInput on
+    a row of another problem."""
     done = steps_in(run)
     windows = [done[i : i + every] for i in range(0, len(done), every)]
     found = [[one for step in steps for one in _rows(run, step, kinds_of)] for steps in windows]

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from projected_grpo.ledger.errors import EXIT_FAILED, EXIT_NOT_EVALUABLE, EXIT_OK
 from projected_grpo.ledger.rates import known_mean, number
 from projected_grpo.report.output import Output
-from projected_grpo.report.table import Table, between, plus_minus
+from projected_grpo.report.tables import Table, between, plus_minus
 from projected_grpo.report.verdict_text import bullets
 from projected_grpo.verdicts.channels import AB, judged, measured
 from projected_grpo.verdicts.finished_runs import Found, Run

@@ -11,7 +11,7 @@ from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.module_file import NAME, read_modules
 from projected_grpo.ledger.rates import RATE_NAMES, known_mean, number, running_mean
 from projected_grpo.ledger.step_file import NAMES, read_run
-from projected_grpo.report.table import Table
+from projected_grpo.report.tables import Table
 from projected_grpo.report.uat.inputs import read_replay
 from projected_grpo.report.verdict_text import line_text
 from projected_grpo.verdicts.adapters import adapter_of, re_extracted_of, t6_of

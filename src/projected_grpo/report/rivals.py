@@ -19,7 +19,7 @@ from projected_grpo.ledger.errors import EXIT_NOT_EVALUABLE, EXIT_OK
 from projected_grpo.ledger.rates import known_mean, number
 from projected_grpo.report.output import Output
 from projected_grpo.report.plots import STYLE
-from projected_grpo.report.table import Table, between, spread
+from projected_grpo.report.tables import Table, between, spread
 from projected_grpo.report.verdict_text import bullets
 from projected_grpo.verdicts.conditions import removed, untested
 from projected_grpo.verdicts.effects import MIN_REPLICATES, interval

@@ -27,11 +27,7 @@ def main() -> int:
     replays = read_replays(config)
     found = uat.uat(replays, trajectory_of(config))
     out = config.out if config.out != Path() else config.projected / "uat.txt"
-    panels = {"V": replays.vanilla, "random V of the same rank": replays.random}
-    kinds = {
-        title: uat.cosines_by_kind([r for rows in steps for r in rows]) for title, steps in panels.items() if steps
-    }
-    plots.save(cosine_histogram(kinds), out.parent, f"{out.stem}_cosines")
+    plots.save(cosine_histogram(replays), out.parent, f"{out.stem}_cosines")
     numbers = out.with_suffix(".json")
     write_atomic(numbers, (json.dumps(uat.as_json(found), indent=1, allow_nan=False) + "\n").encode())
     written = f"details: {out} (or --details); numbers: {numbers.name}; histogram of cosines: {out.stem}_cosines.png"
@@ -40,11 +36,9 @@ def main() -> int:
     print(text if config.details else uat_text.summary(found, replays, config))
     print(f"\n{written}")
     code = exit_code(found.verdicts, config.require)
-    bottom_line(
-        out,
-        {0: "PASS", 1: "FAIL"}.get(code, "NOT_EVALUABLE"),
-        f"{' '.join(f'{v.name} {v.status}' for v in found.verdicts)}; required {' '.join(config.require)}: exit code {code}",
-    )
+    states = " ".join(f"{v.name} {v.status}" for v in found.verdicts)
+    bottom = f"{states}; required {' '.join(config.require)}: exit code {code}"
+    bottom_line(out, {0: "PASS", 1: "FAIL"}.get(code, "NOT_EVALUABLE"), bottom)
     return code
 
 

@@ -122,8 +122,7 @@ def cosines_by_kind(rows: Sequence[Row]) -> dict[str, list[Row]]:
 
 def captured(replays: Replays) -> float | None:
     """Returns the lower end of cos_in of V minus that of the random V; None where there is no random V, or few problems."""
-    both = zip(replays.vanilla, replays.random, strict=False)
-    pairs = [(a[0]["cos_in"], b[0]["cos_in"]) for a, b in both]
+    pairs = [(a[0]["cos_in"], b[0]["cos_in"]) for a, b in zip(replays.vanilla, replays.random, strict=False)]
     gains = [a - b for a, b in pairs if finite(a) and finite(b)]
     return lower_end(gains) if len(gains) >= MIN_PROBLEMS else None
 

@@ -1,15 +1,15 @@
 """Histogram of cosines per kind of rollout, one panel per V, same bins: what a mean and a t hide."""
 
-from collections.abc import Mapping, Sequence
+from itertools import chain
 
 import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import AutoLocator
 
-from projected_grpo.ledger.step_file import Row
 from projected_grpo.report.plots import STYLE, figure_of, legend
-from projected_grpo.report.uat.numbers import KINDS
+from projected_grpo.report.uat.inputs import Replays
+from projected_grpo.report.uat.numbers import KINDS, cosines_by_kind
 
 BINS = 20
 """Over the range of all cosines."""
@@ -17,10 +17,13 @@ LOOKS = dict(zip(KINDS, (("#D55E00", "-"), ("#CC79A7", "--"), ("#000000", ":"), 
 """Okabe-Ito colour and line of each kind."""
 
 
-def cosine_histogram(panels: Mapping[str, Mapping[str, Sequence[Row]]]) -> Figure:
-    """Returns one panel per V (its title: rows with a cosine, by kind): the share of each kind's rollouts per bin."""
-    values = {title: {kind: [r["cos_S_contrib"] for r in rows] for kind, rows in kinds.items()}
-              for title, kinds in panels.items()}  # fmt: skip
+def cosine_histogram(replays: Replays) -> Figure:
+    """Returns one panel per V that was measured: the share of each kind's rollouts per bin."""
+    values = {}
+    for title, steps in {"V": replays.vanilla, "random V of the same rank": replays.random}.items():
+        if steps:
+            by_kind = cosines_by_kind(list(chain.from_iterable(steps)))
+            values[title] = {kind: [r["cos_S_contrib"] for r in rows] for kind, rows in by_kind.items()}
     flat = [v for kinds in values.values() for found in kinds.values() for v in found] or [-1.0, 1.0]
     low, high = min(*flat, 0.0), max(*flat, 0.0)
     width = (high - low) / BINS or 1.0
@@ -31,9 +34,8 @@ def cosine_histogram(panels: Mapping[str, Mapping[str, Sequence[Row]]]) -> Figur
             for kind, found in kinds.items():
                 shares = np.histogram(found, edges)[0] / max(len(found), 1)
                 colour, line = LOOKS[kind]
-                axis.stairs(
-                    shares, edges, color=colour, linestyle=line, linewidth=1.8, label=f"{kind} (n = {len(found)})"
-                )
+                name = f"{kind} (n = {len(found)})"
+                axis.stairs(shares, edges, color=colour, linestyle=line, linewidth=1.8, label=name)
             axis.axvline(0.0, color="#555555", linewidth=1.2, zorder=1.5)
             axis.set_title(title, loc="left")
             axis.set_ylabel("share of the kind's rollouts\n(fraction per bin)")

@@ -55,9 +55,8 @@ def summary(found: Uat, replays: Replays, config: UatConfig) -> str:
     lines = [textwrap.fill(read, BRIEF_WIDTH), ""]
     for v in found.verdicts:
         lines.append(f"{CUES[v.status]} {v.name:3} {v.status:13} {CLAIMS[v.name].says:44} {_brief(v)}".rstrip())
-    return "\n".join(
-        [*lines, "", *_bullets(remarks(found), BRIEF_WIDTH), *_filled([config.expect], BRIEF_WIDTH)]
-    ).strip()
+    lines += ["", *_bullets(remarks(found), BRIEF_WIDTH), *_filled([config.expect], BRIEF_WIDTH)]
+    return "\n".join(lines).strip()
 
 
 def _brief(v: Finding) -> str:
@@ -70,7 +69,7 @@ def _brief(v: Finding) -> str:
 
 def printout(found: Uat, replays: Replays, config: UatConfig) -> str:
     """Returns the whole printout but for the bottom line."""
-    missing = [text for name, text in MISSING.items() if not getattr(replays, name)]
+    missing = [text for name, text in MISSING.items() if name not in replays.paths]
     what_else = _bullets(remarks(found), WIDTH)
     parts = [
         read_text(replays),

@@ -1,13 +1,13 @@
 """The A/B of channels as people read it: a table of verdicts, and one of each channel's gradient against V."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from projected_grpo.ledger.errors import EXIT_FAILED, EXIT_NOT_EVALUABLE, EXIT_OK
 from projected_grpo.ledger.rates import known_mean, number
 from projected_grpo.report.output import Output
 from projected_grpo.report.tables import Table, between, plus_minus
 from projected_grpo.report.verdict_text import bullets
-from projected_grpo.verdicts.channels import AB, judged, measured
+from projected_grpo.verdicts.channels import judged, measured
 from projected_grpo.verdicts.finished_runs import Found, Run
 from projected_grpo.verdicts.matching import order_of
 
@@ -20,16 +20,6 @@ NOTES = (
 )
 OF_V = ("arm", "with", "gradient of", "n", "cos", "by chance", "cos signed", "energy along V %", "removed %",
         "share of the sum %")  # fmt: skip
-
-
-def _hack(runs: Sequence[Run]) -> str:
-    return number(known_mean(run.held_out("hack") for run in runs), 100.0)
-
-
-def _cells(ab: AB) -> list[str]:
-    pp: Sequence[Mapping[int, float]] = (ab.gain, ab.plain, ab.hack)
-    return [ab.arm, " + ".join(ab.channels), str(len(ab.gain)), *(between(v.values()) if v else "-" for v in pp),
-            _hack(ab.runs), _hack(ab.without), ab.status]  # fmt: skip
 
 
 def against_v(runs: Sequence[Run]) -> list[Table]:
@@ -54,10 +44,13 @@ def output(loaded: Found) -> Output:
     where none can be judged."""
     found = sorted(judged(loaded.runs), key=lambda ab: (order_of(ab.arm), ab.channels))
     used = {run.path: run for ab in found for run in (*ab.runs, *ab.without)}
-    tables = [
-        Table("Channels: with and without", HEADER, [_cells(ab) for ab in found], list(used.values()), NOTES),
-        *against_v(loaded.runs),
-    ]
+    body = []
+    for ab in found:
+        gains = [between(pp.values()) for pp in (ab.gain, ab.plain, ab.hack)]
+        hacks = [number(known_mean(run.held_out("hack") for run in runs), 100.0) for runs in (ab.runs, ab.without)]
+        body.append([ab.arm, " + ".join(ab.channels), str(len(ab.gain)), *gains, *hacks, ab.status])
+    table = Table("Channels: with and without", HEADER, body, list(used.values()), NOTES)
+    tables = [table, *against_v(loaded.runs)]
     verdicts = [f"{ab.arm}, {' + '.join(ab.channels)}: {ab.status}: {ab.why}" for ab in found]
     head = ["# Channels", "", "Written by `just results --only channels`; do not edit by hand.", ""]
     head += bullets([f"left out: {path}: {why}" for path, why in loaded.left_out])

@@ -13,7 +13,7 @@ from typing import Any
 from loguru import logger
 from transformers import TrainerCallback
 
-from projected_grpo.integrations.update import Columns, ProjectedUpdate, check_asked
+from projected_grpo.integrations.update import Columns, ProjectedUpdate
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.vhack import VBasis, read_vhack
 
@@ -30,7 +30,6 @@ class ProjectedCallback(TrainerCallback):
     """
 
     def __init__(self, v: VBasis | Path | str, *, log: Callable[[Columns], Any] | None = None, **recipe: Any) -> None:
-        check_asked(**recipe)
         self.v, self.log, self.recipe = v if isinstance(v, VBasis) else read_vhack(Path(v)), log, recipe
         self.projected: ProjectedUpdate | None = None
         self.steps: list[Columns] = []
@@ -38,9 +37,9 @@ class ProjectedCallback(TrainerCallback):
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Wraps the optimizer."""
-        if getattr(args, "fsdp", None) or getattr(args, "deepspeed", None):
+        if args.fsdp or args.deepspeed:
             raise BadInput("FSDP and DeepSpeed shard parameters or step by themselves; V needs each whole: use DDP")
-        if self.recipe.get("target") == "grad" and getattr(args, "max_grad_norm", 0):
+        if self.recipe.get("target") == "grad" and args.max_grad_norm:
             logger.warning("target grad: the trainer clips before V is removed; this project's loop clips what is left")
         self.on_train_end(args, state, control)  # of a call of train that was cut
         step = state.global_step or len(self.steps)  # a LoRA that this callback has trained has moved
@@ -54,14 +53,13 @@ class ProjectedCallback(TrainerCallback):
         if self.log is not None:
             self.log(columns)
 
-    def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **_: Any) -> None:  # noqa: ARG002
+    def on_log(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: ARG002
         """Puts the means since the last line next to the trainer's numbers."""
         new, self._logged = self.steps[self._logged :], len(self.steps)
         known = {name: [row[name] for row in new if row[name] is not None] for name in LOGGED}
         means = {f"hack/{name}": sum(values) / len(values) for name, values in known.items() if values}
-        for line in (logs, state.log_history[-1] if state.log_history else None):
-            if line is not None:
-                line |= means
+        kwargs["logs"] |= means
+        state.log_history[-1] |= means
 
     def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ARG002
         """Leaves the optimizer as it was."""

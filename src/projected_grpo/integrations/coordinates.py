@@ -4,7 +4,7 @@ antipasto, lora   this project's adapters: theta
 peft-lora         PEFT's A [r, d_in] and B [d_out, r] flattened one after the other, as adapters/lora_adapter.py has them
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,7 +24,6 @@ from projected_grpo.model.load import hash_parameters
 class Site:
     """One module of V."""
 
-    name: str
     params: tuple[nn.Parameter, ...]
     """Whose numbers, one parameter after the other, are the coordinates."""
 
@@ -39,19 +38,16 @@ class Site:
         return reduce_dtype(self.params[0])
 
     def vector(self, tensors: Sequence[Tensor | None]) -> Float[Tensor, " n"]:
-        """Tensors of the parameters' shapes as one vector; None counts as zeros. No copy where there is one of its type."""
-        parts = [
-            (torch.zeros_like(p) if t is None else t).detach().flatten()
-            for t, p in zip(tensors, self.params, strict=True)
-        ]
-        return (parts[0] if len(parts) == 1 else torch.cat(parts)).to(self.dtype)
+        """Returns a copy of tensors of the parameters' shapes as one vector; None counts as zeros."""
+        parts = [torch.zeros_like(p) if t is None else t for t, p in zip(tensors, self.params, strict=True)]
+        return torch.cat([part.detach().flatten() for part in parts]).to(self.dtype)
 
     def values(self) -> Float[Tensor, " n"]:
-        """The parameters as they are."""
+        """Returns a copy of the parameters."""
         return self.vector(self.params)
 
     def gradient(self) -> Float[Tensor, " n"]:
-        """Their gradients."""
+        """Returns a copy of their gradients."""
         return self.vector([p.grad for p in self.params])
 
     def pieces(self, vector: Float[Tensor, " n"]) -> list[Tensor]:
@@ -68,8 +64,8 @@ class Coordinates:
     sites: Mapping[str, Site]
     settings: Mapping[str, str]
     """What must agree for two sets of coordinates to mean the same."""
-    probe_of: Callable[[str], Tensor]
-    """A fingerprint of one module's coordinates."""
+    probes: Mapping[str, Float[Tensor, " _p"]]
+    """A fingerprint of every module's coordinates, float32 on the CPU."""
     model: nn.Module
     """The causal language model inside all wrappers."""
     adapter: Adapter | None = None
@@ -80,17 +76,18 @@ class Coordinates:
         """n of every module."""
         return {name: site.size for name, site in self.sites.items()}
 
-    def probes(self) -> dict[str, Float[Tensor, " p"]]:
-        """Fingerprints of all modules' coordinates, float32 on the CPU."""
-        return {name: self.probe_of(name).detach().float().cpu() for name in self.sites}
-
     def metadata(self) -> dict[str, str]:
         """Kind and settings."""
         return {"adapter": self.kind, **self.settings}
 
     def weights_hash(self) -> str:
         """Of the weights without any adapter: equal to that of the same model before one was put on."""
-        return hash_parameters(_plain_parameters(self.model))
+        thetas = {id(m.theta) for m in self.model.modules() if isinstance(m, AdaptedLinear)}
+        return hash_parameters(
+            (name.replace(".base_layer", "").replace(".original_module", ""), p)
+            for name, p in self.model.named_parameters()
+            if id(p) not in thetas and ".lora_" not in name and ".modules_to_save." not in name
+        )
 
 
 def coordinates_of(model: nn.Module) -> Coordinates:
@@ -122,8 +119,8 @@ def _of_adapter(model: nn.Module, layers: dict[str, AdaptedLinear]) -> Coordinat
     first = next(iter(layers.values()))
     lora = {"lora_rank": str(first.rank), "lora_seed": str(first.lora_seed)} if isinstance(first, LoRALinear) else {}
     adapter = Adapter("lora" if lora else "antipasto", layers, lora)
-    sites = {name: Site(name, (layer.theta,)) for name, layer in layers.items()}
-    return Coordinates(adapter.kind, sites, lora, lambda name: layers[name].basis_probe(), model, adapter)
+    sites = {name: Site((layer.theta,)) for name, layer in layers.items()}
+    return Coordinates(adapter.kind, sites, lora, adapter.basis_probes(), model, adapter)
 
 
 def _of_peft(model: nn.Module, layers: dict[str, Any]) -> Coordinates:
@@ -138,20 +135,11 @@ def _of_peft(model: nn.Module, layers: dict[str, Any]) -> Coordinates:
         if len(layer.lora_magnitude_vector) or layer.lora_variant.get(which) is not None:
             raise BadInput(f"{name}: DoRA and other variants train more than A and B; use a plain LoraConfig")
         a, b = layer.lora_A[which].weight, layer.lora_B[which].weight
-        sites[name] = Site(name, (a, b))
+        sites[name] = Site((a, b))
         ranks.add(layer.r[which])
         scales.add(float(layer.scaling[which]))
-        probes[name] = a
+        probes[name] = along_ramp(a).cpu()
     settings = {
         "lora_rank": ",".join(map(str, sorted(ranks))), "lora_scaling": ",".join(f"{s:g}" for s in sorted(scales))
     }  # fmt: skip
-    return Coordinates("peft-lora", sites, settings, lambda name: along_ramp(probes[name]), model)
-
-
-def _plain_parameters(model: nn.Module) -> Iterable[tuple[str, Tensor]]:
-    """(name, weight) of the model as it was before an adapter was put on."""
-    theirs = {id(p) for m in model.modules() if isinstance(m, AdaptedLinear) for p in (m.theta,)}
-    for name, p in model.named_parameters():
-        if id(p) in theirs or ".lora_" in name or ".modules_to_save." in name:
-            continue
-        yield name.replace(".base_layer", "").replace(".original_module", ""), p
+    return Coordinates("peft-lora", sites, settings, probes, model)

@@ -75,8 +75,7 @@ class VHack(vhack.VBasis):
             if value not in get_args(known_words):
                 raise BadInput(f"{word}={value!r}: one of {', '.join(get_args(known_words))}")
         coordinates = coordinates_of(model)
-        known = _loaded(coordinates, tokenizer, name)
-        given = as_pairs(pairs)
+        known, given = _loaded(coordinates, tokenizer, name), as_pairs(pairs)
         how = vhack.Extraction(loss, control, k, max_new, pairs_draw, hint, prompt_setup, seed, held_out)
         facts = {
             **vhack.identity_of(known, coordinates),
@@ -88,7 +87,7 @@ class VHack(vhack.VBasis):
         }
         v = how.basis(
             lambda sides: differences(coordinates, known, sides, how, token_budget),
-            how.sides(given, known), how.single_sides(given, known), coordinates.probes(), facts,
+            how.sides(given, known), how.single_sides(given, known), coordinates.probes, facts,
         )  # fmt: skip
         if not v.directions:
             raise BadInput("no module has a gradient that tells the sides apart: are hack and clean the same text?")
@@ -116,8 +115,7 @@ class VHack(vhack.VBasis):
         """The verdict of verify_vhack on the held-out pairs whose prompt no training pair has: does V point hack-ward there,
         and more than random directions do? BadInput when these are not the pairs that V was made from, or not its model."""
         coordinates = coordinates_of(model)
-        known = _loaded(coordinates, tokenizer, "")
-        given = as_pairs(pairs)
+        known, given = _loaded(coordinates, tokenizer, ""), as_pairs(pairs)
         for key, here in {
             "pairs_hash": pair_sets.pairs_hash(given), "weights_hash": known.weights_hash, **coordinates.metadata()
         }.items():  # fmt: skip
@@ -191,27 +189,24 @@ def _quiet(coordinates: Coordinates) -> Generator[None]:
     """Evaluation mode, the parameters free, a LoRA at its warm point; afterwards everything is as it was."""
     model, parameters = coordinates.model, [p for s in coordinates.sites.values() for p in s.params]
     modes = {m: m.training for m in model.modules()}
-    before = [(p, p.requires_grad, p.grad) for p in parameters]
-    peft = {} if coordinates.adapter else coordinates.sites
-    warmed = {n: s.params[1].detach().clone() for n, s in peft.items()}
+    before = [(p, p.requires_grad, p.grad, p.detach().clone()) for p in parameters]
     model.eval()
     for p in parameters:
         p.grad = None  # not into what the caller has accumulated
         p.requires_grad_(True)
-    for name in warmed:
-        _warm(coordinates, name)
+    if coordinates.adapter is None:
+        for name in coordinates.sites:
+            _warm(coordinates, name)
     try:
         with torch.enable_grad():
             yield
     finally:
         for m, mode in modes.items():
             m.training = mode
-        for p, free, grad in before:
+        for p, free, grad, value in before:
             p.requires_grad_(free)
             p.grad = grad
-        with torch.no_grad():
-            for name, b in warmed.items():
-                coordinates.sites[name].params[1].copy_(b)
+            p.data.copy_(value)
 
 
 @torch.no_grad()

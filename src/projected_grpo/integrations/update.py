@@ -15,7 +15,6 @@ bit for bit.
 - Parameters that V has no rows for are not touched and can learn the hack: a warning says how many, and `covered` is logged.
 """
 
-import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
@@ -34,18 +33,6 @@ from projected_grpo.vhack import VBasis, cut, read_vhack, same_coordinates
 
 Columns = dict[str, Any]
 Target = Literal["none", "grad", "update"]
-
-
-def check_asked(
-    gate: str = RECIPE.gate, target: str = RECIPE.project, overshoot: float = 1.0, max_grad_norm: float = 0.0,
-    k_use: int = 0, noise_floor: float = 0.0, **_: Any,
-) -> None:  # fmt: skip
-    """Raises BadInput on unknown words and on numbers that no step could use."""
-    if gate not in GATES or target not in ("none", "grad", "update"):
-        raise BadInput(f"gate {gate!r}, target {target!r}: gates are {', '.join(GATES)}; targets none, grad, update")
-    check_bounds({"k_use": k_use, "noise_floor": noise_floor, "overshoot": overshoot}, "{}={}".format)
-    if not 0 <= max_grad_norm < math.inf:
-        raise BadInput(f"max_grad_norm={max_grad_norm}: must be 0 (no clipping) or more, and finite")
 
 
 class ProjectedUpdate:
@@ -75,7 +62,12 @@ class ProjectedUpdate:
         log: Callable[[Columns], Any] | None = None,
         step: int = 0,
     ) -> None:
-        check_asked(gate, target, overshoot, max_grad_norm, k_use, noise_floor)
+        if gate not in GATES or target not in ("none", "grad", "update"):
+            raise BadInput(
+                f"gate {gate!r}, target {target!r}: gates are {', '.join(GATES)}; targets none, grad, update"
+            )
+        numbers = {"k_use": k_use, "noise_floor": noise_floor, "overshoot": overshoot, "max_grad_norm": max_grad_norm}
+        check_bounds(numbers, "{}={}".format)
         self.optimizer = _inner(optimizer)
         self.v = cut(v if isinstance(v, VBasis) else read_vhack(Path(v)), k_use, noise_floor)
         coordinates = coordinates_of(model)
@@ -109,20 +101,19 @@ class ProjectedUpdate:
         """Measure the gradient; remove V from it where that is asked for, then clip."""
         if (args[1] if len(args) > 1 else kwargs.get("closure")) is not None:
             raise BadInput("closure: the gradient must be there before optimizer.step(); call backward() first")
-        self._start = {name: site.values().clone() for name, site in self.sites.items()}
+        self._start = {name: site.values() for name, site in self.sites.items()}
+        self._gradient = {name: site.gradient() for name, site in self.sites.items()}
         self._fired = 0.0
-        with_grad = {n: s for n, s in self.sites.items() if any(p.grad is not None for p in s.params)}
-        gradient = {n: site.gradient() for n, site in with_grad.items()}
-        for name, g in gradient.items():
+        for name, g in self._gradient.items():
             if not torch.isfinite(g).all():
                 raise NonFinite(f"step {self.steps}: the gradient of {name} is not finite; nothing was stepped")
-        self._gradient = {n: s.gradient().clone() for n, s in self.sites.items()}
-        if self.projection.target == "grad" and gradient:
-            kept, self._fired = self.projection.apply(gradient)
+        with_grad = {n: s for n, s in self.sites.items() if any(p.grad is not None for p in s.params)}
+        if self.projection.target == "grad" and with_grad:
+            kept, self._fired = self.projection.apply({name: self._gradient[name] for name in with_grad})
             for name, site in with_grad.items():
                 for p, piece in zip(site.params, site.pieces(kept[name]), strict=True):
                     p.grad = piece.clone() if p.grad is None else p.grad.copy_(piece)
-        self._used = {n: s.gradient().clone() for n, s in self.sites.items()}
+        self._used = {name: site.gradient() for name, site in self.sites.items()}
         if self.max_grad_norm > 0:
             nn.utils.clip_grad_norm_(self._parameters(), self.max_grad_norm)
 
@@ -181,7 +172,7 @@ def check_fits(v: VBasis, coordinates: Coordinates, *, moved: bool) -> None:
     for key, value in here.items():
         if (there := v.meta.get(key)) != value:
             raise BadInput(f"V was made for {key}={there}, but this model has {key}={value}; extract it again")
-    probes = v.probes if moved and coordinates.adapter is None else coordinates.probes()
+    probes = v.probes if moved and coordinates.adapter is None else coordinates.probes
     if why := same_coordinates(v, probes, coordinates.sizes):
         raise BadInput(
             f"{why}: another LoRA, or a trained one; extract V on this very model, and give `step` where a run goes on"

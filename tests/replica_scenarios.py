@@ -35,12 +35,9 @@ def main():
         return take(self, step, *rest, **kwargs)
 
     def kept(self, *, brings):
-        origin, before = self.origin.clone(), self.round
-        local = torch.cat([p.detach() for p in self.flat.vectors.values()])
+        before = {"origin": self.origin.detach().clone(), "local": self.local()}
         hold(self, brings=brings)
-        n = len(local)
-        state = {"origin": origin[:n], "local": local, "after": self.origin[:n].clone(), "before": before}
-        torch.save(state, home / f"local_{number}_{self.round}.pt")
+        torch.save({**before, "after": self.origin.detach()}, home / f"local_{number}_{self.round}.pt")
 
     Session.take, ByTorchft.hold = paced, kept
     while not (home / f"start_{number}").exists():

@@ -8,13 +8,12 @@
 is written after each round and at no other time: a replica that was killed goes on from its last round.
 """
 
+import hashlib
 import json
 import time
 from collections.abc import Generator
 from contextlib import contextmanager
-from typing import Any
 
-import torch
 from loguru import logger
 
 from projected_grpo.config import TrainConfig
@@ -22,7 +21,6 @@ from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.files import write_atomic
 from projected_grpo.ledger.folder import FREE_TO_CHANGE, plain
 from projected_grpo.replicas.by_torchft import ByTorchft, host_and_port
-from projected_grpo.replicas.outer import Flat, Nesterov
 from projected_grpo.replicas.settings import ROUNDS, read_rounds
 from projected_grpo.run.session import Session
 
@@ -35,39 +33,26 @@ class Rounds:
 
     def __init__(self, config: TrainConfig, session: Session) -> None:
         self.config, self.session = config, session
-        flat = Flat(session.adapter.vectors, config.replica, config.replicas)
-        optimizer = Nesterov(flat, config.outer_lr, config.outer_momentum)
-        held = int(session.outer.get("round", 0))
-        if session.outer:
-            optimizer.momentum = session.outer["momentum"]
         self.last = session.next_step
         """This replica's steps at the last round."""
-        self.lines = [line for line in read_rounds(session.run) if line["round"] <= held]
+        self.meeting = ByTorchft(config, session.adapter.vectors, session.outer)
+        self.lines = [line for line in read_rounds(session.run) if line["round"] <= self.meeting.round]
         self._write()
-        self.meeting = ByTorchft(flat, optimizer, held, config.meet, config.patience)
-        self.name = f"replica {config.replica} of {config.replicas}"
         session.checkpoint_every = 0
 
     def join(self) -> None:
         """Meet the others; one that comes back, or comes when they have begun, then stands where they stand."""
-        begun = self.meeting.begin(self._facts())
+        v, name = self.session.v, f"replica {self.config.replica} of {self.config.replicas}"
+        facts = {key: value for key, value in plain(self.config).items() if key not in MAY_DIFFER}
+        facts |= {"weights": self.session.loaded.weights_hash, "v_sha256": v.meta["v_sha256"] if v else None}
+        begun = self.meeting.begin(facts)
         if begun or self.last:
-            joins = f"{self.name}: joins the others at their next round"
-            logger.info(f"{joins}; its last one was {self.meeting.round}")
+            logger.info(f"{name}: joins the others at their next round; its last one was {self.meeting.round}")
             self._hold(brings=False)
         if self.over and self.last < self.config.steps:
             logger.warning(
-                f"{self.name}: all rounds have been held; it ends with the group's coordinates and "
-                f"{self.last} steps alone"
+                f"{name}: all rounds have been held; it ends with the group's coordinates and {self.last} steps alone"
             )
-
-    def _facts(self) -> dict[str, Any]:
-        """What must be the same for all of a group."""
-        config = {k: v for k, v in plain(self.config).items() if k not in MAY_DIFFER}
-        v = self.session.v
-        return {
-            **config, "weights": self.session.loaded.weights_hash, "v_sha256": v.meta["v_sha256"] if v else None
-        }  # fmt: skip
 
     @property
     def over(self) -> bool:
@@ -80,15 +65,11 @@ class Rounds:
             return
         self.last = step + 1
         self._hold(brings=True)
-        self.session.outer = {"round": torch.tensor(self.meeting.round), "momentum": self.meeting.optimizer.momentum}
+        self.session.outer = self.meeting.state()
         self.session.checkpoint(step)
 
-    def close(self) -> None:
-        """Leave the others."""
-        self.meeting.close()
-
     def _hold(self, *, brings: bool) -> None:
-        clock, held, start = time.perf_counter(), self.meeting.round, self.meeting.origin
+        clock, held, start = time.perf_counter(), self.meeting.round, self.meeting.origin.detach().clone()
         self.meeting.hold(brings=brings)
         if self.meeting.round > held:
             self._record(time.perf_counter() - clock, float((self.meeting.origin - start).norm()))
@@ -98,8 +79,9 @@ class Rounds:
             )
 
     def _record(self, seconds: float, moved: float) -> None:
-        brought = self.meeting.optimizer.brought
+        brought = self.meeting.brought
         absent = [i for i in range(self.config.replicas) if i not in brought]
+        coordinates = self.meeting.origin.detach().numpy().tobytes()
         line = {
             "round": self.meeting.round,
             "replica": self.config.replica,
@@ -109,7 +91,7 @@ class Rounds:
             "behind": self.meeting.behind,  # rounds that had gone on without it just before
             "seconds": round(seconds, 3),  # for which it waited for the others
             "outer_norm": moved,  # how far the coordinates moved from the round before
-            "sha256": self.meeting.flat.sha256(),  # of the coordinates; the same on every replica
+            "sha256": hashlib.sha256(coordinates).hexdigest(),  # the same on every replica
         }
         self.lines.append(line)
         self._write()
@@ -147,4 +129,4 @@ def rounds_of(config: TrainConfig, session: Session) -> Generator[Rounds | None]
         rounds.join()
         yield rounds
     finally:
-        rounds.close()
+        rounds.meeting.manager.shutdown(wait=False)  # its heartbeat ends

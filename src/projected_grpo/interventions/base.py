@@ -132,7 +132,7 @@ class Intervention:
         return nullcontext()
 
     def state(self) -> dict[str, Any]:
-        """Returns what --resume needs: tensors by name."""
+        """Returns what --resume needs: tensors, and optimizers' states."""
         return {}
 
     def restore(self, state: Mapping[str, Any]) -> None:

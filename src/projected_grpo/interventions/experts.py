@@ -212,25 +212,18 @@ class Seeded(Intervention):
 
     # ------------------------------------------------------------ checkpoints
 
-    def state(self) -> dict[str, Tensor]:
-        trained = {name: p for name, p in self.trained.items() if name != "met"}
-        kept = {f"value/{name}": p.detach() for name, p in trained.items()}
-        for name, p in trained.items():
-            kept |= {f"{key}/{name}": value for key, value in self.optimizer.state.get(p, {}).items()}
-        return {**kept, "mean": self.mean, **{f"start/{name}": s[-1] for name, s in self.starts.items()}}
+    def state(self) -> dict[str, Any]:
+        trained = {name: p.detach() for name, p in self.trained.items()}
+        return {"trained": trained, "optimizer": self.optimizer.state_dict(), "mean": self.mean, "starts": self.starts}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         with torch.no_grad():
             for name, p in self.trained.items():
-                if name == "met":
-                    continue
-                p.copy_(state[f"value/{name}"])
-                if f"step/{name}" in state:
-                    moments = {key: state[f"{key}/{name}"].to(p) for key in ("exp_avg", "exp_avg_sq")}
-                    self.optimizer.state[p] = {"step": state[f"step/{name}"].clone(), **moments}
+                p.copy_(state["trained"][name])
             for name, s in self.starts.items():
-                s[-1] = state[f"start/{name}"].to(s)
-            self.mean = state["mean"].to(self.mean)
+                s.copy_(state["starts"][name])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.mean = state["mean"].to(self.mean)
         self.rest()
 
 

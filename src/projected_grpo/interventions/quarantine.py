@@ -20,12 +20,9 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from projected_grpo.interventions.base import Intervention, Setup, StepContext, Vectors
 from projected_grpo.interventions.trusted import within
-
-MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
 class Quarantine(Intervention):
@@ -67,16 +64,11 @@ class Quarantine(Intervention):
                 for name, p in self.theta.items():
                     p.copy_(whole[name])
 
-    def state(self) -> dict[str, Tensor]:
-        kept = {f"q/{name}": p.detach() for name, p in self.q.items()}
-        for name, p in self.q.items():
-            kept |= {f"{key}/{name}": value for key, value in self.optimizer.state.get(p, {}).items()}
-        return kept
+    def state(self) -> dict[str, Any]:
+        return {"q": {name: p.detach() for name, p in self.q.items()}, "optimizer": self.optimizer.state_dict()}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         with torch.no_grad():
             for name, p in self.q.items():
-                p.copy_(state[f"q/{name}"])
-                if f"step/{name}" in state:
-                    moments = {key: state[f"{key}/{name}"].to(p) for key in MOMENTS}
-                    self.optimizer.state[p] = {"step": state[f"step/{name}"].clone(), **moments}
+                p.copy_(state["q"][name])
+        self.optimizer.load_state_dict(state["optimizer"])

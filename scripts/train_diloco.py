@@ -1,33 +1,16 @@
 """Several replicas of a training run on this machine, that average what they have learned every H steps (docs/queue.md)."""
 
 import sys
-from typing import TYPE_CHECKING, Any
 
 from projected_grpo.replicas.settings import parsed
 from projected_grpo.run import cli
-
-if TYPE_CHECKING:
-    from projected_grpo.replicas.group import Replica
-
-
-HEADER = ["replica", "steps", "round", "starts", "hack", "gt_pass", "compiles"]
-
-
-def row_of(replica: "Replica", steps: int) -> list[Any]:
-    """A replica's line: rates over its last `steps` steps, those of its last round."""
-    from projected_grpo.ledger.rates import rates
-    from projected_grpo.ledger.step_file import read_step, step_path
-
-    done = replica.last["step"]
-    found = rates([row for s in range(max(0, done - steps), done) for row in read_step(step_path(replica.run, s))])
-    return [replica.number, done, replica.rounds, replica.starts, found["hack"], found["gt"], found["form"]]
 
 
 def main() -> int:
     config = parsed(sys.argv[1:], __doc__ or "")
     from projected_grpo.ledger.console import bottom_line
     from projected_grpo.ledger.errors import EXIT_FAILED, EXIT_OK
-    from projected_grpo.replicas.group import run_group
+    from projected_grpo.replicas.group import HEADER, row_of, run_group
 
     replicas = run_group(config)
     there = [r for r in replicas if r.rounds == config.rounds]

@@ -68,7 +68,7 @@ class ProjectedUpdate:
             )
         numbers = {"k_use": k_use, "noise_floor": noise_floor, "overshoot": overshoot, "max_grad_norm": max_grad_norm}
         check_bounds(numbers, "{}={}".format)
-        self.optimizer = _inner(optimizer)
+        self.optimizer: torch.optim.Optimizer = getattr(optimizer, "optimizer", optimizer)
         self.v = cut(v if isinstance(v, VBasis) else read_vhack(Path(v)), k_use, noise_floor)
         coordinates = coordinates_of(model)
         check_fits(self.v, coordinates, moved=step > 0)
@@ -156,13 +156,6 @@ class ProjectedUpdate:
         if covered < whole:
             logger.warning(f"V is of {covered:,} of {whole:,} trained numbers; the others can learn the hack as before")
         return covered / whole
-
-
-def _inner(optimizer: Any) -> torch.optim.Optimizer:
-    """Returns the torch optimizer inside accelerate's wrapper."""
-    while isinstance(getattr(optimizer, "optimizer", None), torch.optim.Optimizer):
-        optimizer = optimizer.optimizer
-    return optimizer
 
 
 def check_fits(v: VBasis, coordinates: Coordinates, *, moved: bool) -> None:

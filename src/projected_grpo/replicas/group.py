@@ -16,6 +16,8 @@ from loguru import logger
 
 from projected_grpo.ledger.errors import EXIT_BAD_INPUT, EXIT_OK, BadInput
 from projected_grpo.ledger.processes import die_with_parent, end
+from projected_grpo.ledger.rates import rates
+from projected_grpo.ledger.step_file import read_step, step_path
 from projected_grpo.parallel import cores
 from projected_grpo.queue.run_link import resumed, visible_gpus
 from projected_grpo.replicas.lighthouse import lighthouse, two_free_ports
@@ -59,6 +61,16 @@ def run_group(config: DilocoConfig) -> list[Replica]:
             for replica in replicas:
                 end(replica.process, GRACE_S)
     return replicas
+
+
+HEADER = ["replica", "steps", "round", "starts", "hack", "gt_pass", "compiles"]
+
+
+def row_of(replica: Replica, steps: int) -> list[Any]:
+    """Returns a replica's line: rates over its last `steps` steps, those of its last round."""
+    done = replica.last["step"]
+    found = rates([row for s in range(max(0, done - steps), done) for row in read_step(step_path(replica.run, s))])
+    return [replica.number, done, replica.rounds, replica.starts, found["hack"], found["gt"], found["form"]]
 
 
 def start(config: DilocoConfig, meet: str, number: int) -> Replica:

@@ -20,7 +20,6 @@ OUTER = """N replicas, H steps between two rounds. Of train.py's options these a
 HERE = "torchft://localhost:1"
 """A meeting place to parse with; the real one is known when the lighthouse stands."""
 
-
 ROUNDS = "rounds.jsonl"
 """In a replica's run directory: a line per outer round that it took part in."""
 

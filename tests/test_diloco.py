@@ -116,14 +116,7 @@ def lines(lived):
 @pytest.mark.slow
 def test_after_every_round_all_who_are_there_hold_the_same_bits(lived):
     found = lines(lived)
-    assert sorted(found) == [1, 2, 3, 4, 5]
-    assert {r: sorted(of) for r, of in found.items()} == {
-        1: [0, 1, 2],
-        2: [0, 2],
-        3: [0, 1, 2],
-        4: [0, 1],
-        5: [0, 1, 2],
-    }
+    assert [sorted(found[r]) for r in sorted(found)] == [[0, 1, 2], [0, 2], [0, 1, 2], [0, 1], [0, 1, 2]]
     assert all(len({line["sha256"] for line in of.values()}) == 1 for of in found.values())
     assert len({of[0]["sha256"] for of in found.values()}) == 5  # and they do move
     ends = [load_file(lived.run(k) / "adapter.safetensors") for k in range(3)]
@@ -147,13 +140,10 @@ def test_the_others_go_on_without_the_killed_and_the_late_and_say_so(lived):
 @pytest.mark.slow
 def test_the_average_is_the_average(lived):
     """DiLoCo's outer step, written out: what each brought was kept by its process before the round."""
-    theta = velocity = None
-    for r in range(1, 6):
-        brought = lines(lived)[r][0]["brought"]
-        kept = {k: torch.load(lived.home / f"local_{k}_{r}.pt") for k in brought}
-        if theta is None:
-            theta = kept[0]["origin"].double()
-            velocity = torch.zeros_like(theta)
+    theta = torch.load(lived.home / "local_0_1.pt")["origin"].double()
+    velocity = torch.zeros_like(theta)
+    for r, of_round in lines(lived).items():
+        kept = {k: torch.load(lived.home / f"local_{k}_{r}.pt") for k in of_round[0]["brought"]}
         learned = [
             (of["origin"] - of["local"]).double() for of in kept.values()
         ]  # a late one's: from the round it knew
@@ -166,8 +156,8 @@ def test_the_average_is_the_average(lived):
 
 
 @pytest.mark.slow
-def test_nothing_is_lost_but_the_killed_ones_steps_since_its_last_round(lived):
-    """Every step that a replica has on disk is in a round; the killed one took its third anew."""
+def test_nothing_is_lost_but_the_killed_ones_steps_since_its_last_round(lived, cache):
+    """Every step that a replica has on disk is in a round; the killed one took its third anew. What is there loads."""
     assert [len(read_run(lived.run(k))) for k in range(3)] == [10, 6, 8]
     for k in range(3):
         manifest = read_manifest(lived.run(k))
@@ -175,10 +165,6 @@ def test_nothing_is_lost_but_the_killed_ones_steps_since_its_last_round(lived):
         rounds = read_rounds(lived.run(k))
         brought = [line["step"] for line in rounds if k in line["brought"]]
         assert brought == list(range(H, manifest["steps_done"] + 1, H))
-
-
-@pytest.mark.slow
-def test_the_policy_of_a_replica_can_be_loaded(lived, cache):
     for k in (0, 2):  # not the killed one, whose file ends where it was
         assert load_trained(lived.run(k), cache=cache).steps == len(read_run(lived.run(k)))
 

@@ -1,7 +1,6 @@
 """The projection in somebody else's loop: the same step as the project's own, or refused in one line."""
 
 import copy
-import io
 import warnings
 
 import pytest
@@ -51,71 +50,59 @@ def peft_on(model, seed=0, **more):
 # ---------------------------------------------------------------- the same step as the project's own
 
 
-def noted(monkeypatch):
-    """The gradients that the optimizer of the project's own loop is about to be handed, before anything is done to them."""
+def put_into(coordinates, vectors):
+    """Sets the parameters of somebody else's model to the project's own coordinates."""
+    with torch.no_grad():
+        for n, site in coordinates.sites.items():
+            for p, piece in zip(site.params, site.pieces(vectors[n]), strict=True):
+                p.copy_(piece)
+
+
+@pytest.mark.parametrize(
+    ("kind", "target", "gate", "clip"),
+    [
+        *[
+            pytest.param(kind, *recipe, 1e-3, marks=pytest.mark.slow)
+            for kind in ("antipasto", "lora")
+            for recipe in RECIPES
+        ],
+        ("peft", "update", "no_gate", 0.0),  # its norm is summed over A and B: clipped, the last bits are others
+    ],
+)
+def test_three_steps_are_the_projects_own_bit_for_bit(tiny, cache, monkeypatch, kind, target, gate, clip):
+    """With the same coordinates, gradients and V: parameters and optimizer equal in every bit, the columns to rounding. Of
+    PEFT's LoRA A and B are flattened per module."""
+    plain = copy.deepcopy(tiny.model)
+    adapter = attach_antipasto(tiny.model, cache / "svd") if kind == "antipasto" else attach_lora(tiny.model, 4, 41)
+    theirs = peft_on(plain) if kind == "peft" else copy.deepcopy(tiny.model)
+    shake(adapter, seed=3, scale=0.01)
+    coordinates = coordinates_of(theirs)
+    assert coordinates.sizes == adapter.sizes
+    put_into(coordinates, adapter.vectors)
+    v = artefact(theirs)
     seen, original = [], step_module.check_gradient
 
-    def check(where, adapter, **more):
+    def check(where, adapter, **more):  # sees what the project's optimizer is about to be handed
         seen.append(adapter.gradient())
         original(where, adapter, **more)
 
     monkeypatch.setattr(step_module, "check_gradient", check)
-    return seen
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("target", "gate"), RECIPES)
-def test_three_steps_are_the_projects_own_bit_for_bit(tiny, adapter, monkeypatch, target, gate):
-    """Both kinds of adapter, clipping on: parameters and optimizer equal in every bit, the columns to rounding."""
-    seen, v = noted(monkeypatch), artefact(tiny.model)
-    theirs = copy.deepcopy(tiny.model)
-    shake(adapter, seed=3, scale=0.01)
-    coordinates = coordinates_of(theirs)
-    with torch.no_grad():
-        for n, site in coordinates.sites.items():
-            site.params[0].copy_(adapter.vectors[n])
-    learner = Learner(tiny.model, adapter, adamw(adapter.vectors.values(), 1e-3), tiny.pad_id, 10_000, 1e-3)
+    learner = Learner(tiny.model, adapter, adamw(adapter.vectors.values(), 1e-3), tiny.pad_id, 10_000, clip)
     own = [run_step(learner, GROUPS, DR, Projection(v.basis, target, gate), step=i).step for i in range(3)]
-    optimizer = adamw((s.params[0] for s in coordinates.sites.values()), 1e-3)
-    projected = ProjectedUpdate(optimizer, v, theirs, target=target, gate=gate, max_grad_norm=1e-3)
+    optimizer = adamw((p for s in coordinates.sites.values() for p in s.params), 1e-3)
+    projected = ProjectedUpdate(optimizer, v, theirs, target=target, gate=gate, max_grad_norm=clip)
     for i in range(3):
         for n, site in coordinates.sites.items():
-            site.params[0].grad = seen[i][n].clone()
+            for p, piece in zip(site.params, site.pieces(seen[i][n]), strict=True):
+                p.grad = piece.clone()
         optimizer.step()
         for name in SAID if target != "none" else SAID[:4]:
             assert projected.last[name] == (own[i][name] and pytest.approx(own[i][name], rel=1e-3, abs=1e-5)), (i, name)
     for n, site in coordinates.sites.items():
-        assert torch.equal(site.params[0], adapter.vectors[n]), n
-        theirs_state, own_state = optimizer.state[site.params[0]], learner.optimizer.state[adapter.vectors[n]]
-        assert torch.equal(theirs_state["exp_avg"], own_state["exp_avg"])
+        assert torch.equal(site.values(), adapter.vectors[n]), n
+        theirs_state = site.vector([optimizer.state[p]["exp_avg"] for p in site.params])
+        assert torch.equal(theirs_state, learner.optimizer.state[adapter.vectors[n]]["exp_avg"])
     assert projected.covered == 1
-
-
-def test_a_peft_lora_takes_the_step_of_the_projects_own(tiny, monkeypatch):
-    """A and B flattened per module: with the same coordinates, gradients and V, the same bits."""
-    theirs = peft_on(copy.deepcopy(tiny.model))
-    adapter, seen = attach_lora(tiny.model, 4, 41), noted(monkeypatch)
-    shake(adapter, seed=3, scale=0.01)
-    coordinates = coordinates_of(theirs)
-    assert coordinates.kind == "peft-lora"
-    assert coordinates.sizes == adapter.sizes
-    with torch.no_grad():
-        for n, site in coordinates.sites.items():
-            for p, piece in zip(site.params, site.pieces(adapter.vectors[n]), strict=True):
-                p.copy_(piece)
-    v = artefact(theirs)
-    learner = Learner(tiny.model, adapter, adamw(adapter.vectors.values()), tiny.pad_id, 10_000)
-    projection = Projection(v.basis, "update", "no_gate")
-    for i in range(2):
-        run_step(learner, GROUPS, DR, projection, step=i)
-    optimizer = adamw(p for p in theirs.parameters() if p.requires_grad)
-    ProjectedUpdate(optimizer, v, theirs)
-    for gradient in seen:
-        for n, site in coordinates.sites.items():
-            for p, piece in zip(site.params, site.pieces(gradient[n]), strict=True):
-                p.grad = piece.clone()
-        optimizer.step()
-    assert all(torch.equal(site.values(), adapter.vectors[n]) for n, site in coordinates.sites.items())
 
 
 # ---------------------------------------------------------------- on any optimizer
@@ -134,8 +121,7 @@ def small():
     """A net with a LoRA on both matrices, B away from zero, and a V in it."""
     torch.manual_seed(2)
     model = get_peft_model(Net(), LoraConfig(r=2, lora_alpha=2, target_modules=["a", "b"]))
-    v = artefact(model, k=1)
-    return model, v
+    return model, artefact(model, k=1)
 
 
 def trained(model):
@@ -193,10 +179,8 @@ def test_inside_ddp_and_accelerates_wrapper(tmp_path):
     try:
         model, v = small()
         assert unwrapped(torch.compile(nn.parallel.DistributedDataParallel(model))) is model.get_base_model()
-        optimizer, before = (
-            AcceleratedOptimizer(torch.optim.SGD(trained(model), lr=0.5), device_placement=False),
-            values(model),
-        )
+        optimizer = AcceleratedOptimizer(torch.optim.SGD(trained(model), lr=0.5), device_placement=False)
+        before = values(model)
         ProjectedUpdate(optimizer, v, nn.parallel.DistributedDataParallel(model))
         steps(model, optimizer, range(2))
     finally:
@@ -204,7 +188,7 @@ def test_inside_ddp_and_accelerates_wrapper(tmp_path):
     assert max(along(v, before, values(model))) < 1e-6
 
 
-def test_a_resumed_run_goes_on_to_the_same_bits():
+def test_a_resumed_run_goes_on_to_the_same_bits(tmp_path):
     """Through torch.save; a LoRA that has moved since is no other one."""
     whole, v = small()
     optimizer = adamw(trained(whole))
@@ -214,9 +198,8 @@ def test_a_resumed_run_goes_on_to_the_same_bits():
     optimizer = adamw(trained(first))
     ProjectedUpdate(optimizer, v, first)
     steps(first, optimizer, range(2))
-    file = io.BytesIO()
-    torch.save({"net": first.state_dict(), "optimizer": optimizer.state_dict()}, file)
-    saved = torch.load(io.BytesIO(file.getvalue()), weights_only=True)
+    torch.save({"net": first.state_dict(), "optimizer": optimizer.state_dict()}, tmp_path / "saved.pt")
+    saved = torch.load(tmp_path / "saved.pt", weights_only=True)
     again, _ = small()
     again.load_state_dict(saved["net"])
     optimizer = adamw(trained(again))
@@ -270,10 +253,7 @@ def test_gradients_of_a_peft_lora_are_the_projects_own(tiny64, few):
     adapter = attach_lora(tiny64.model, 4, 41)
     shake(adapter, seed=3, scale=0.01)
     coordinates = coordinates_of(theirs.model)
-    with torch.no_grad():
-        for n, site in coordinates.sites.items():
-            for p, piece in zip(site.params, site.pieces(adapter.vectors[n]), strict=True):
-                p.copy_(piece)
+    put_into(coordinates, adapter.vectors)
     sides = pair_sides(few[:2], tiny64, "none", "no_intervention")
     mine = differences(coordinates, theirs, sides, Extraction(), 10_000)
     for name, d in pair_differences(tiny64, adapter, sides, "nll", 1, 10_000).items():

@@ -115,38 +115,26 @@ def test_a_lora_that_trl_draws_itself_is_refused(base, tmp_path):
         own.train()
 
 
-@pytest.fixture
-def two_runs(monkeypatch, tmp_path):
-    """The script over runs that are made up: lines of a log by arm."""
-
-    def call(script, **by_arm):
-        rates = ("hack", "hacked", "gt_pass", "form")
-        logs = {
-            arm: [dict(zip([f"loophole/{n}" for n in rates], values, strict=True))] * 2
-            for arm, values in by_arm.items()
-        }
-        monkeypatch.setattr("projected_grpo.integrations.in_trl.run_arm", lambda _config, _replicate, arm: logs[arm])
-        return script("in_trl", "--replicates", "41", "--out", tmp_path / "o")
-
-    return call
-
-
 @pytest.mark.parametrize(
-    ("projected", "code"),
+    ("vanilla", "projected", "code", "said"),
     [
-        ((0.0, 0.0, 0.5, 1.0), 0),
-        ((0.65, 0.7, 0.5, 1.0), 1),  # fewer, and hardly
-        ((0.0, 0.0, 0.0, 0.0), 1),  # a wrecked model hacks nothing
-        ((0.0, 0.0, 0.5, 0.9), 1),
+        (0.9, (0.0, 0.5, 1.0), 0, "🟢"),
+        (0.9, (0.65, 0.5, 1.0), 1, "🔴"),  # fewer, and hardly
+        (0.9, (0.0, 0.0, 0.0), 1, "🔴"),  # a wrecked model hacks nothing
+        (0.9, (0.0, 0.5, 0.9), 1, "🔴"),
+        (0.29, (0.0, 0.5, 1.0), 3, "⚪ without it 29.0 % pure hacks"),  # a reduction by 30 points of .29 there is none
     ],
 )
-def test_fewer_hacks_by_a_model_that_solves_nothing_are_no_success(script, two_runs, projected, code):
-    """Any drop had been green, and a red run had ended with 0."""
-    assert two_runs(script, vanilla=(0.9, 0.95, 0.5, 1.0), projected=projected)[0] == code
-
-
-def test_where_trl_alone_does_not_hack_nothing_is_told(script, two_runs):
-    """A reduction by 30 points of .29 there is none, whatever the callback does."""
-    code, out, err = two_runs(script, vanilla=(0.29, 0.3, 0.5, 1.0), projected=(0.0, 0.0, 0.5, 1.0))
-    assert code == 3
-    assert "⚪ without it 29.0 % pure hacks" in out + err
+def test_fewer_hacks_by_a_model_that_solves_nothing_are_no_success(
+    script, monkeypatch, tmp_path, vanilla, projected, code, said
+):
+    """The script over runs that are made up: rates of hack, gt_pass and form."""
+    rates = {"vanilla": (vanilla, 0.5, 1.0), "projected": projected}
+    logs = {
+        arm: [{"loophole/hack": hack, "loophole/hacked": hack, "loophole/gt_pass": solved, "loophole/form": form}] * 2
+        for arm, (hack, solved, form) in rates.items()
+    }
+    monkeypatch.setattr("projected_grpo.integrations.in_trl.run_arm", lambda _config, _replicate, arm: logs[arm])
+    found, out, err = script("in_trl", "--replicates", "41", "--out", tmp_path / "o")
+    assert found == code
+    assert said in out + err

@@ -13,7 +13,9 @@ from projected_grpo.worlds.models import BUILT
 
 PAGE = ROOT / "docs/integrations.md"
 TEXT = PAGE.read_text("utf-8")
-EXAMPLES = examples("".join(f"```{a}\n{b}```\n" for a, b in BLOCK.findall(TEXT) if a in ("python", "text")))
+LOOP, RESUMED, TRL, VERIFIERS, INSPECT = examples(
+    "".join(f"```{a}\n{b}```\n" for a, b in BLOCK.findall(TEXT) if a in ("python", "text"))
+)
 RECIPE = re.compile(r"^([a-z][\w-]*) .*:\n    \{\{ py \}\} scripts/(\w+)\.py \"\$@\"$", re.MULTILINE)
 HACK = "```python\nclass Solution:\n    def coldSnaps(self, temps, low):\n        return -1\ndef run_tests():\n    pass\n```"
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
@@ -32,22 +34,14 @@ def run(blocks, names, capsys):
         assert capsys.readouterr().out.splitlines()[-1:] == printed.splitlines(), code
 
 
-def blocks_of(framework):
-    """The examples that import it."""
-    return [block for block in EXAMPLES if framework in block[0]]
-
-
 def test_a_loop_of_your_own_and_trl(names, capsys):
-    assert [["trl" in code, "verifiers" in code, "inspect_ai" in code].index(True) if any(
-        word in code for word in ("trl", "verifiers", "inspect_ai")) else None for code, _ in EXAMPLES
-    ] == [None, None, 0, 1, 2]  # fmt: skip
-    run(EXAMPLES[:2], names, capsys)
+    run([LOOP, RESUMED], names, capsys)
     pytest.importorskip("trl")
-    run(EXAMPLES[2:3], names, capsys)
+    run([TRL], names, capsys)
 
 
 def test_the_example_of_readme_projects_every_step(names, capsys):
-    run(EXAMPLES[:1], names, capsys)
+    run([LOOP], names, capsys)
     names["projected"].remove()
     ((_, code),) = [block for block in BLOCK.findall((ROOT / "README.md").read_text("utf-8")) if block[0] == "python"]
     names["optimizer"] = torch.optim.AdamW([p for p in names["model"].parameters() if p.requires_grad], lr=1e-3)
@@ -61,12 +55,12 @@ def test_the_example_of_verifiers(names, capsys):
     pytest.importorskip("verifiers.v1", reason="verifiers is not here: docs/integrations.md says how to run this")
     with serving() as (told, names["url"]):
         told.says = HACK
-        run(blocks_of("verifiers.v1"), names, capsys)
+        run([VERIFIERS], names, capsys)
 
 
 def test_the_example_of_inspect(names, capsys):
     pytest.importorskip("inspect_ai", reason="inspect-ai is not here: docs/integrations.md says how to run this")
-    run(blocks_of("inspect_ai"), names, capsys)
+    run([INSPECT], names, capsys)
 
 
 def test_an_export_as_the_page_shows_it(script, tmp_path):

@@ -143,7 +143,8 @@ class YesNo:
     """
 
     def __init__(self, loaded: LoadedModel, token_budget: int) -> None:
-        """BadInput on a tokenizer that has no chat template, or cannot tell data from special tokens."""
+        """BadInput on a tokenizer that has no chat template, or cannot tell data from special tokens, and on a context
+        without room for the question."""
         self.loaded, self.token_budget = loaded, token_budget
         place = f"--judge model:{loaded.model_id}"
         try:
@@ -156,6 +157,10 @@ class YesNo:
         except Exception as e:  # a template is a program
             raise BadInput(f"{place}: no chat template to ask it by ({e}); name an instructed model") from e
         self.frame = [loaded.text_ids(part) for part in (before, between, after)]
+        if (needed := sum(map(len, self.frame))) >= loaded.context:
+            raise BadInput(
+                f"{place}: the question alone has {needed} tokens, its context {loaded.context}; name another model"
+            )
         yes, no = ({loaded.text_ids(word)[0] for word in spellings} for spellings in SPELLINGS)
         self.yes, self.no = sorted(yes - no), sorted(no - yes)
         special = {*loaded.eos_ids, *loaded.tokenizer.all_special_ids}

@@ -5,6 +5,7 @@ import functools
 from pathlib import Path
 
 import pytest
+from harness import flags
 
 from projected_grpo.arms import ARMS, RECIPE, arms_of
 from projected_grpo.config import ExtractConfig, TrainConfig, with_recipe
@@ -38,18 +39,8 @@ def method(config):
     return {k: v for k, v in dataclasses.asdict(config).items() if k not in OWN_TO_A_QUEUE}
 
 
-@pytest.mark.parametrize(
-    ("preset", "arm"),
-    [
-        ("toy", "vanilla"),
-        ("toy", "projected"),
-        ("toy", "literal"),
-        ("toy", "random"),
-        ("small", "placebo"),
-        ("fast", "projected"),
-        ("full", "projected"),
-    ],
-)
+@pytest.mark.parametrize("arm", ["vanilla", "projected", "literal", "random", "placebo"])
+@pytest.mark.parametrize("preset", ["toy", "small", "fast", "full"])
 def test_an_arm_is_the_same_configuration_in_train_and_in_the_queue(preset, arm):
     assert method(queued(preset, arm)) == method(typed(preset, arm))
 
@@ -71,15 +62,13 @@ def test_random_directions_of_projecteds_share_are_drawn_once_its_run_has_ended(
     links = links_of("toy")
     extract = links["extract_random_share_42"]
     assert "train_projected_42" in extract.needs
-    assert extract.argv[extract.argv.index("--share-of") + 1] == str(links["train_projected_42"].out)
+    assert flags(extract)["--share-of"] == str(links["train_projected_42"].out)
 
 
 def test_only_what_is_typed_stands_against_an_arms_own_recipe():
     config = dataclasses.replace(typed("toy", "projected"), arm="literal")
     assert with_recipe(config).recipe == ARMS["literal"].recipe
-    with pytest.raises(
-        BadInput, match="--arm literal: is one_sided on the gradient, not no_gate on the applied update"
-    ):
+    with pytest.raises(BadInput, match="literal: is one_sided on the gradient, not no_gate on the applied update"):
         with_recipe(config, ["gate", "project"]).validate()
     with pytest.raises(BadInput, match="--arm literal"):
         config.validate()  # made by hand, and not what its name says
@@ -94,8 +83,6 @@ def test_an_oracle_is_called_one():
 
 def test_a_smaller_card_gives_its_flags_to_every_script_that_loads_the_model():
     links = chain_of(QueueConfig(preset="full", gpu_gb=24))
-    loads = [link.argv for link in links if link.argv[0] != "scripts/results.py"]
-    assert loads
-    for argv in loads:
-        assert argv[argv.index("--token-budget") + 1] == "2048"
-        assert ("--rollout-batch" in argv) == (argv[0] == "scripts/train.py")
+    loads = [link for link in links if link.argv[0] != "scripts/results.py"]
+    assert {flags(link)["--token-budget"] for link in loads} == {"2048"}
+    assert all(("--rollout-batch" in link.argv) == (link.argv[0] == "scripts/train.py") for link in loads)

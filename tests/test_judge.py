@@ -5,7 +5,7 @@ import sys
 
 import pytest
 import torch
-from harness import shake
+from harness import flags, shake
 
 from projected_grpo.arms import ARMS
 from projected_grpo.config import TrainConfig
@@ -165,6 +165,5 @@ def test_the_judges_arms_ask_for_one_and_the_chain_names_the_untrained_model():
         TrainConfig(arm="penalty_judge").validate()
     links = {link.name: link for link in chain_of(QueueConfig(chain="rivals", preset="small"))}
     for arm in ("penalty_judge", "screen_judge"):
-        argv = links[f"train_{arm}_41"].argv
-        assert argv[argv.index("--judge") + 1] == "model:small"
+        assert flags(links[f"train_{arm}_41"])["--judge"] == "model:small"
     assert "--judge" not in links["train_penalty_phrase_41"].argv

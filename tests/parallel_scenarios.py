@@ -1,7 +1,7 @@
 """Training runs, one after the other, in one group of processes: starting the processes is what takes the time.
 
-torchrun ... tests/parallel_scenarios.py FILE, where FILE holds a list of {name, args, flaw, pay_tokens}. Each rank leaves
-its exit code and stderr in NAME.RANK.json. A flaw is injected for that run alone.
+torchrun ... tests/parallel_scenarios.py FILE, where FILE holds a list of {name, args, pay_tokens, step_alone}. Each rank
+leaves its exit code and stderr in NAME.RANK.json. `step_alone` is a flaw: gradients are not added up.
 """
 
 import contextlib
@@ -35,21 +35,18 @@ def rewarding_tokens():
     return mock.patch.object(records.Group, "graded", classmethod(graded_by_tokens))
 
 
-def flawed(flaw):
-    """What a scenario breaks."""
-    if flaw == "each steps alone":
-        return mock.patch.object(World, "add_gradients", return_value=None)
-    return contextlib.nullcontext()
-
-
 def main():
     with joined() as world:
         for scenario in json.loads(Path(sys.argv[1]).read_text("utf-8")):
             sys.argv = ["scripts/train.py", *scenario["args"]]
             told = io.StringIO()
-            same = mock.patch.object(train, "joined", return_value=contextlib.nullcontext(world))
-            pay = rewarding_tokens() if scenario.get("pay_tokens") else contextlib.nullcontext()
-            with same, pay, flawed(scenario.get("flaw")), contextlib.redirect_stderr(told):
+            with contextlib.ExitStack() as stack:
+                stack.enter_context(mock.patch.object(train, "joined", return_value=contextlib.nullcontext(world)))
+                stack.enter_context(contextlib.redirect_stderr(told))
+                if scenario.get("pay_tokens"):
+                    stack.enter_context(rewarding_tokens())
+                if scenario.get("step_alone"):
+                    stack.enter_context(mock.patch.object(World, "add_gradients", return_value=None))
                 try:
                     cli.run(train.main, in_parallel=True)
                 except SystemExit as e:

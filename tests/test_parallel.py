@@ -1,6 +1,6 @@
 """Several processes take the steps of one: the same tokens, labels and numbers, and no quiet way to go apart.
 
-Through the real torchrun, gloo on the CPU. Starting processes is what takes the time, so two launches serve most tests.
+Through the real torchrun, gloo on the CPU. Starting processes is what takes the time, so one launch serves most tests.
 """
 
 import json
@@ -41,17 +41,13 @@ LIVE = ("--project", "grad", "--prompts-per-step", "1", "--max-new", "12", "--to
 QUICK = ("--prompts-per-step", "2", "--max-new", "4")
 
 
-def torchrun(n, *args):
-    return [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(n), *map(str, args)]
-
-
-def environment():
-    return {**os.environ, "OMP_NUM_THREADS": "1"}
+TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 
 
 @pytest.fixture(scope="session")
 def world_of_runs(cache, vhack_file, tmp_path_factory):
-    """A folder with the runs of one process, and those of two and of three that must equal them."""
+    """A folder with the runs of one process, and those of two that must equal them."""
     home = tmp_path_factory.mktemp("parallel")
     common = ("tiny", *COMMON, "--vhack", vhack_file(), "--cache", cache, "--steps", 2)
 
@@ -65,14 +61,6 @@ def world_of_runs(cache, vhack_file, tmp_path_factory):
         torch.set_num_threads(threads)
         return code
 
-    def launch(n, *scenarios):
-        (home / f"{n}.json").write_text(json.dumps(scenarios))
-        command = torchrun(n, parallel_scenarios.__file__, f"{n}.json")
-        done = subprocess.run(
-            command, cwd=home, env=environment(), capture_output=True, text=True, check=False, timeout=900
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-
     chat = (("user", "Count."),)
     pairs = [StoredPair(f"t{i}", 0, 3, 2, MAJORITY, chat, "1" * (i + 1), "2") for i in range(5)]
     write_preferences(home / "pairs.jsonl", Preferences(tuple(pairs), 5, 5))
@@ -83,19 +71,22 @@ def world_of_runs(cache, vhack_file, tmp_path_factory):
     with cut_after(1):
         assert alone(*args("resumed_2", *pooled)) == 130
     assert [p.name for p in sorted((home / "resumed_2").glob("step_*"))] == ["step_000.jsonl.gz"]
-    launch(
-        2,
+    scenarios = [
         {"name": "pooled_2", "args": args("pooled_2", *pooled)},
         {"name": "resumed_2", "args": args("resumed_2", *pooled, "--resume")},
         {"name": "live_2", "args": args("live_2", *LIVE), "pay_tokens": True},
-        {"name": "apart", "args": args("apart", *QUICK), "flaw": "each steps alone", "pay_tokens": True},
-    )
+        {"name": "apart", "args": args("apart", *QUICK), "pay_tokens": True, "step_alone": True},
+    ]
+    (home / "scenarios.json").write_text(json.dumps(scenarios))
+    command = [*TORCHRUN, parallel_scenarios.__file__, "scenarios.json"]
+    done = subprocess.run(command, cwd=home, env=ENVIRONMENT, capture_output=True, text=True, check=False, timeout=900)
+    assert done.returncode == 0, done.stdout + done.stderr
     return home
 
 
-def left(home, name, n=2):
+def left(home, name):
     """What every rank left of a scenario: (exit codes, stderrs)."""
-    found = [json.loads((home / f"{name}.{rank}.json").read_text()) for rank in range(n)]
+    found = [json.loads((home / f"{name}.{rank}.json").read_text()) for rank in range(2)]
     return [f["code"] for f in found], [f["stderr"] for f in found]
 
 
@@ -189,9 +180,9 @@ def test_a_killed_rank_ends_the_run_and_what_is_on_disk_is_good(world_of_runs, v
     rank makes the SVDs that the other reads."""
     args = ("tiny", *COMMON, *POOLED, "--trace-pairs", world_of_runs / "pairs.jsonl", "--vhack", vhack_file(),
             "--cache", tmp_path / "cache", "--steps", 500, "--out", tmp_path / "run")  # fmt: skip
-    command = torchrun(2, ROOT / "scripts/train.py", *args)
+    command = [*TORCHRUN, ROOT / "scripts/train.py", *map(str, args)]
     with (tmp_path / "log").open("wb") as log:
-        started = subprocess.Popen(command, stdout=log, stderr=log, env=environment(), cwd=tmp_path)
+        started = subprocess.Popen(command, stdout=log, stderr=log, env=ENVIRONMENT, cwd=tmp_path)
     try:
         deadline = time.monotonic() + 400
         while not (tmp_path / "run/step_001.jsonl.gz").exists():

@@ -32,7 +32,7 @@ def artefact(model, k=2, seed=7):
     """A random V that fits the model."""
     c = coordinates_of(model)
     basis = {n: random_basis((k, size), seed, n) for n, size in c.sizes.items()}
-    meta = {**c.metadata(), "weights_hash": c.weights_hash(), "control": "random"}
+    meta = {**c.metadata, "weights_hash": c.weights_hash(), "control": "random"}
     return VHack(basis, {n: torch.ones(k) for n in basis}, c.probes, meta)
 
 

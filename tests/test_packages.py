@@ -45,7 +45,7 @@ model = GPT2LMHeadModel(GPT2Config(vocab_size=8, n_positions=8, n_embd=8, n_laye
 model = get_peft_model(model, LoraConfig(r=2, target_modules=["c_proj"], fan_in_fan_out=True))
 sites = coordinates_of(model)
 basis = {name: torch.eye(2, size).flip(1) for name, size in sites.sizes.items()}
-meta = {**sites.metadata(), "weights_hash": sites.weights_hash(), "control": "random"}
+meta = {**sites.metadata, "weights_hash": sites.weights_hash(), "control": "random"}
 v = VHack(basis, {name: torch.ones(2) for name in basis}, sites.probes, meta)
 optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=1.0)
 projected = ProjectedUpdate(optimizer, v, model)

@@ -60,10 +60,9 @@ class Site:
 class Coordinates:
     """All modules of a model that V may have rows in."""
 
-    kind: str
     sites: Mapping[str, Site]
-    settings: Mapping[str, str]
-    """What must agree for two sets of coordinates to mean the same."""
+    metadata: Mapping[str, str]
+    """Kind and settings: what must agree for two sets of coordinates to mean the same."""
     probes: Mapping[str, Float[Tensor, " _p"]]
     """A fingerprint of every module's coordinates, float32 on the CPU."""
     model: nn.Module
@@ -75,10 +74,6 @@ class Coordinates:
     def sizes(self) -> dict[str, int]:
         """n of every module."""
         return {name: site.size for name, site in self.sites.items()}
-
-    def metadata(self) -> dict[str, str]:
-        """Kind and settings."""
-        return {"adapter": self.kind, **self.settings}
 
     def weights_hash(self) -> str:
         """Of the weights without any adapter: equal to that of the same model before one was put on."""
@@ -120,7 +115,7 @@ def _of_adapter(model: nn.Module, layers: dict[str, AdaptedLinear]) -> Coordinat
     lora = {"lora_rank": str(first.rank), "lora_seed": str(first.lora_seed)} if isinstance(first, LoRALinear) else {}
     adapter = Adapter("lora" if lora else "antipasto", layers, lora)
     sites = {name: Site((layer.theta,)) for name, layer in layers.items()}
-    return Coordinates(adapter.kind, sites, lora, adapter.basis_probes(), model, adapter)
+    return Coordinates(sites, adapter.metadata(), adapter.basis_probes(), model, adapter)
 
 
 def _of_peft(model: nn.Module, layers: dict[str, Any]) -> Coordinates:
@@ -139,7 +134,9 @@ def _of_peft(model: nn.Module, layers: dict[str, Any]) -> Coordinates:
         ranks.add(layer.r[which])
         scales.add(float(layer.scaling[which]))
         probes[name] = along_ramp(a).cpu()
-    settings = {
-        "lora_rank": ",".join(map(str, sorted(ranks))), "lora_scaling": ",".join(f"{s:g}" for s in sorted(scales))
-    }  # fmt: skip
-    return Coordinates("peft-lora", sites, settings, probes, model)
+    metadata = {
+        "adapter": "peft-lora",
+        "lora_rank": ",".join(map(str, sorted(ranks))),
+        "lora_scaling": ",".join(f"{s:g}" for s in sorted(scales)),
+    }
+    return Coordinates(sites, metadata, probes, model)

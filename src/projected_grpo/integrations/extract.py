@@ -78,7 +78,9 @@ class VHack(vhack.VBasis):
         known, given = _loaded(coordinates, tokenizer, name), as_pairs(pairs)
         how = vhack.Extraction(loss, control, k, max_new, pairs_draw, hint, prompt_setup, seed, held_out)
         facts = {
-            **vhack.identity_of(known, coordinates),
+            "model": known.model_id,
+            "weights_hash": known.weights_hash,
+            **coordinates.metadata,
             "tokenizer_hash": known.tokenizer_hash,
             "dtype": str(next(coordinates.model.parameters()).dtype).removeprefix("torch."),
             "pairs": pair_sets.name_of(str(pairs) if isinstance(pairs, (str, Path)) else "", given),
@@ -116,9 +118,8 @@ class VHack(vhack.VBasis):
         and more than random directions do? BadInput when these are not the pairs that V was made from, or not its model."""
         coordinates = coordinates_of(model)
         known, given = _loaded(coordinates, tokenizer, ""), as_pairs(pairs)
-        for key, here in {
-            "pairs_hash": pair_sets.pairs_hash(given), "weights_hash": known.weights_hash, **coordinates.metadata()
-        }.items():  # fmt: skip
+        facts = {"pairs_hash": pair_sets.pairs_hash(given), "weights_hash": known.weights_hash, **coordinates.metadata}
+        for key, here in facts.items():
             if self.meta[key] != here:
                 raise BadInput(
                     f"V was made with {key}={self.meta[key]}, here it is {here}; verify it where it was made"

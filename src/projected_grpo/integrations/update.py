@@ -161,7 +161,7 @@ class ProjectedUpdate:
 def check_fits(v: VBasis, coordinates: Coordinates, *, moved: bool) -> None:
     """Raises BadInput when V is written in other coordinates, or was made for other weights. `moved`: the parameters have
     been trained since."""
-    here = {**coordinates.metadata(), "weights_hash": coordinates.weights_hash()}
+    here = {**coordinates.metadata, "weights_hash": coordinates.weights_hash()}
     for key, value in here.items():
         if (there := v.meta.get(key)) != value:
             raise BadInput(f"V was made for {key}={there}, but this model has {key}={value}; extract it again")

@@ -91,7 +91,8 @@ class Seeded(Intervention):
         routing = [self.router, self.bias] if self.EXPERTS > 1 else []
         groups = [{"params": list(self.learned.values())}, {"params": routing, "weight_decay": 0.0}]
         self.optimizer = torch.optim.AdamW([g for g in groups if g["params"]], lr=0.0, weight_decay=0.0)
-        self.among = torch.ones(self.EXPERTS, dtype=torch.bool, device=like.device)
+        self.is_last = torch.arange(self.EXPERTS, device=like.device) == self.EXPERTS - 1
+        self.among = torch.ones_like(self.is_last)
         self.rest()
 
     def seed(self, setup: Setup) -> str:
@@ -201,14 +202,11 @@ class Seeded(Intervention):
             self.among = torch.ones_like(among)
             self.rest()
 
-    def _is_last(self) -> Tensor:
-        return torch.arange(self.EXPERTS, device=self.among.device) == self.EXPERTS - 1
-
     def deployed(self) -> AbstractContextManager[None]:
-        return self.only(~self._is_last())
+        return self.only(~self.is_last)
 
     def only_part(self) -> AbstractContextManager[None]:
-        return self.only(self._is_last())
+        return self.only(self.is_last)
 
     # ------------------------------------------------------------ checkpoints
 

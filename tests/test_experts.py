@@ -73,12 +73,11 @@ def test_one_expert_is_the_ordinary_adapter_bit_for_bit(tiny, antipasto):
         assert {**a.step, "timing": 0} == {**b.step, "timing": 0}
 
 
-def test_the_experts_and_the_routers_gradients_are_autograds_of_the_mixtures_definition(tiny64, monkeypatch):
+def test_the_experts_and_the_routers_gradients_are_autograds_of_the_mixtures_definition(
+    tiny64, antipasto64, monkeypatch
+):
     """theta(p) = w(p) D built anew inside autograd, a forward pass a sample, against what the loop collects."""
-    from projected_grpo.adapters import attach_antipasto
-
-    adapter = attach_antipasto(tiny64.model)
-    page = mixture(Seeded, tiny64, adapter, scale=0.02)
+    page = mixture(Seeded, tiny64, antipasto64, scale=0.02)
     g = torch.Generator().manual_seed(5)
     with torch.no_grad():
         for p in page.trained.values():
@@ -90,7 +89,7 @@ def test_the_experts_and_the_routers_gradients_are_autograds_of_the_mixtures_def
         return update
 
     monkeypatch.setattr(page, "update", update)
-    steps(tiny64, adapter, page, GROUPS)
+    steps(tiny64, antipasto64, page, GROUPS)
 
     experts = {n: (page.starts[n] + p.detach()).requires_grad_() for n, p in page.learned.items()}
     router, bias = page.router.detach().requires_grad_(), page.bias.detach().requires_grad_()
@@ -102,7 +101,7 @@ def test_the_experts_and_the_routers_gradients_are_autograds_of_the_mixtures_def
             w = (router @ (f / f.abs().sum()) + bias).softmax(0)
             batch = token_batch([s.prompt_ids], [s.completion_ids], tiny64.pad_id, "cpu")
             theta = {f"{n}.theta": w @ e for n, e in experts.items()}
-            with by_autograd(adapter):
+            with by_autograd(antipasto64):
                 logits = functional_call(tiny64.model, theta, (), {"input_ids": batch.input_ids}).logits[:, :-1]
             logps = logits.log_softmax(-1).gather(-1, batch.targets[..., None]).squeeze(-1)
             old = torch.zeros_like(logps)

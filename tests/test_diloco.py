@@ -35,10 +35,8 @@ class Paced:
         words = ["3", args[0], f"H={H}", *args[1:], "--out", str(home / "group")]
         config = parsed(words, "")
         self.config = DilocoConfig(config.train, config.args, ROOT / "tests" / "replica_scenarios.py")
+        self.run = config.run
         self.started, self.said = [], []
-
-    def run(self, k):
-        return self.home / "group" / f"replica_{k}"
 
     def allow(self, **steps):
         for name, n in steps.items():

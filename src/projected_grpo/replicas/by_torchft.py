@@ -53,7 +53,7 @@ class ByTorchft:
         self.host, self.port = host_and_port(config.meet)
         self.replica, self.replicas, self.vectors = config.replica, config.replicas, vectors
         self.origin = nn.Parameter(self.local())
-        """[n]"""
+        """[n], coordinates after the last round: the outer optimizer's one parameter."""
         momentum = config.outer_momentum
         self.optimizer = torch.optim.SGD([self.origin], lr=config.outer_lr, momentum=momentum, nesterov=momentum > 0)
         self.round = 0
@@ -112,7 +112,8 @@ class ByTorchft:
 
     def hold(self, *, brings: bool) -> None:
         """Holds a round, or with `brings` False only copies the group's state. The run's coordinates are the local ones
-        before, the group's after. Raises BrokenWorld when the lighthouse does not answer, or a number is not finite."""
+        before, the group's after. Raises BrokenWorld when the lighthouse does not answer, a number is not finite, or two
+        replicas have the same number."""
         self.behind = 0
         pseudo_gradient = self.origin.detach() - self.local()
         marks = pseudo_gradient.new_zeros(self.replicas)
@@ -127,9 +128,12 @@ class ByTorchft:
             except (RuntimeError, TimeoutError) as e:
                 raise self._silent(e) from e
             logger.warning(f"round {self.round + 1}: somebody went while it was held; it is held again")
-        if not mean.isfinite().all():  # all replicas see the same numbers: all stop
-            raise BrokenWorld("a replica brought numbers that are not finite; its log says which step made them")
         gradient, marks = mean.split([len(pseudo_gradient), self.replicas])
+        # All replicas see the same numbers: all stop.
+        if not mean.isfinite().all():
+            raise BrokenWorld("a replica brought numbers that are not finite; its log says which step made them")
+        if marks.max() * self.manager.num_participants() > 1.5:
+            raise BrokenWorld("two replicas have the same number; give each its own --replica")
         self.brought = tuple(i for i, mark in enumerate(marks.tolist()) if mark > 0)
         if self.brought:
             self.origin.grad = gradient / marks.sum()  # over those that bring something

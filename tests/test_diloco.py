@@ -30,9 +30,9 @@ class Paced:
 
     def __init__(self, home, cache):
         self.home = home
-        args = ("tiny", "--steps", str(H * ROUNDS), "--prompts-per-step", "1", "--group-size", "2", "--max-new", "4",
-                "--per-sample-every", "0", "--grader-workers", "1", "--cache", str(cache), "--patience", "8")  # fmt: skip
-        words = ["3", args[0], f"H={H}", *args[1:], "--out", str(home / "group")]
+        words = ("3", "tiny", f"H={H}", "--steps", str(H * ROUNDS), "--prompts-per-step", "1", "--group-size", "2",
+                 "--max-new", "4", "--per-sample-every", "0", "--grader-workers", "1", "--cache", str(cache),
+                 "--patience", "8", "--out", str(home / "group"))  # fmt: skip
         config = parsed(words, "")
         self.config = DilocoConfig(config.train, config.args, ROOT / "tests" / "replica_scenarios.py")
         self.run = config.run

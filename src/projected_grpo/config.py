@@ -88,7 +88,7 @@ class Common:
     token_budget: int = 8192
     """Most tokens in a pass (rows x longest); lower saves memory."""
     gradient_checkpointing: Literal["off", "selective", "full"] = "off"
-    """Recompute activations backwards. full: each layer's, a third slower. selective: all but its matrix products."""
+    """Recompute activations backwards: all (full), or all but matrix products (selective)."""
     deterministic: bool = False
     """On a GPU, give the same bits every time; slower."""
     cache: Path = Path("out/cache")

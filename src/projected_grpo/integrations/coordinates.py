@@ -14,8 +14,8 @@ from peft import PeftModel
 from peft.tuners.lora import LoraLayer
 from torch import Tensor, nn
 
-from projected_grpo.adapters.base import AdaptedLinear, Adapter, reduce_dtype
-from projected_grpo.adapters.lora_adapter import LoRALinear, along_ramp
+from projected_grpo.adapters.base import AdaptedLinear, Adapter, along_ramp, reduce_dtype
+from projected_grpo.adapters.lora_adapter import LoRALinear
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.model.load import hash_parameters
 

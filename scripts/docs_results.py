@@ -1,5 +1,5 @@
-"""Write docs/results.md, the table of docs/rivals.md, README's table and picture, and their plots, from docs/evidence, and
-docs/metrics.md from the schema of step files.
+"""Write docs/results.md, the tables of docs/rivals.md and docs/small.md, README's table and picture, and their plots, from
+docs/evidence, and docs/metrics.md from the schema of step files.
 
 From the repository's root: `just docs-results`.
 """
@@ -49,6 +49,19 @@ def front_table(report: Report) -> str:
     return Table("", ["arm", what, "pure hacks %", "solved %", minus], body).text("github")
 
 
+def small_table(report: Report) -> str:
+    """The table of docs/small.md, a line a run."""
+    runs = [run for group in report.groups for run in group.runs]
+    steps = sorted({done for run in runs for done in run.evals})
+    body = []
+    for run in sorted(runs, key=lambda run: run.seed):
+        rates = [[number(run.held_out(rate, done), 100.0) for rate in ("hack", "gt")] for done in steps]
+        removed, onset = number(run.whole("update_removed"), 100.0, 0), number(run.onset, digits=0)
+        body.append([f"{run.seed} {run.arm}", removed, onset, *(f"{hack} ({gt})" for hack, gt in rates)])
+    header = ["replicate, arm", "update energy removed %", "onset", *(f"step {done}" for done in steps)]
+    return Table("", header, body).text("github")
+
+
 def embedded(page: Path, text: str) -> str:
     """Returns a page with what stands between its results markers replaced."""
     head, _, rest = page.read_text("utf-8").partition(BEGIN)
@@ -86,14 +99,15 @@ def made() -> tuple[dict[Path, str], dict[str, Figure]]:
     bench = bench_of(report.found)
     # Twenty arms are more than a plot shows.
     plots = all_plots([group for group in report.groups if group.name in FRONT])
+    small = report_on(EVIDENCE / "small.runs.jsonl.gz")
     pages = {
         DOCS / "metrics.md": metrics_markdown(),
         DOCS / "results.md": report.markdown(plots),
         DOCS / "rivals.md": embedded(DOCS / "rivals.md", bench.table.markdown().strip()),
+        DOCS / "small.md": embedded(DOCS / "small.md", small_table(small)),
         Path("README.md"): embedded(Path("README.md"), front_table(report)),
     }
-    small = report_on(EVIDENCE / "small-quick.runs.jsonl.gz")
-    worlds = {"toy world": report, "small world (135 M), a pilot": small}
+    worlds = {"toy world": report, "small world (135 M)": small}
     front = {title: [g for g in found.groups if g.name in PICTURE] for title, found in worlds.items()}
     return pages, {**plots, "rivals": hack_against_pass(bench.rows), "front": hack_rates(front)}
 

@@ -100,7 +100,7 @@ def open_run(directory: Path, kind: str, config: Any, *, resume: bool | None = N
 
 FREE_TO_CHANGE = frozenset({
     "resume", "out", "cache", "device", "grader_workers", "checkpoint_every", "keep_adapter_every", "processes", "meet",
-    "patience", "track", "budget", "concurrency", "timeout", "attempts",
+    "patience", "track", "budget", "concurrency", "timeout", "attempts", "gradient_checkpointing",
 })  # fmt: skip
 """What a resumed run may change, as it changes no number (`processes`: only the order of a sum)."""
 

@@ -9,10 +9,16 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts, noop_context_fn
+from torch.utils.checkpoint import (
+    CheckpointPolicy,
+    checkpoint,
+    create_selective_checkpoint_contexts,
+    noop_context_fn,
+)
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-PRODUCTS = [torch.ops.aten.mm.default, torch.ops.aten.addmm.default]
+PRODUCTS = {torch.ops.aten.mm.default: 0, torch.ops.aten.addmm.default: 1}
+"""Matrix products, and which of their arguments has a row a token."""
 
 
 class _LayerCache:
@@ -35,19 +41,27 @@ def enable_checkpointing(model: nn.Module, *, selective: bool = False) -> None:
     selective: the results of matrix products are kept, and what lies between them is recomputed (norms, attention, SwiGLU).
     At Qwen3-4B's shapes that keeps 61 KB a token and layer; without checkpointing a layer keeps 171 KB.
     """
-    keep = partial(create_selective_checkpoint_contexts, PRODUCTS) if selective else noop_context_fn
-    again = partial(checkpoint, use_reentrant=False, preserve_rng_state=False, context_fn=keep)
     for layer in model.modules():
         if isinstance(layer, GradientCheckpointingLayer):
             index: Any = next((m.layer_idx for m in layer.modules() if hasattr(m, "layer_idx")), None)
-            layer.forward = partial(_forward, layer.forward, again, index)  # ty: ignore[invalid-assignment]
+            layer.forward = partial(_forward, layer.forward, index, selective)  # ty: ignore[invalid-assignment]
+
+
+def _policy(tokens: int, context: Any, op: Any, *args: Any, **_: Any) -> CheckpointPolicy:  # noqa: ARG001
+    """Keeps products of the tokens; not those of weights alone (an adapter that is not folded into its weight)."""
+    product = op in PRODUCTS and args[PRODUCTS[op]].shape[0] == tokens
+    return CheckpointPolicy.MUST_SAVE if product else CheckpointPolicy.PREFER_RECOMPUTE
 
 
 def _forward(
-    forward: Any, again: Any, index: int | None, hidden: Tensor, *, past_key_values: Any = None, **kwargs: Any
+    forward: Any, index: int | None, selective: bool, hidden: Tensor, *, past_key_values: Any = None, **kwargs: Any
 ) -> Any:
     if not torch.is_grad_enabled():
         return forward(hidden, past_key_values=past_key_values, **kwargs)
+    contexts = noop_context_fn
+    if selective:
+        contexts = partial(create_selective_checkpoint_contexts, partial(_policy, hidden[..., 0].numel()))
+    again = partial(checkpoint, use_reentrant=False, preserve_rng_state=False, context_fn=contexts)
     if past_key_values is None:
         return again(partial(forward, **kwargs), hidden)
     stored = past_key_values.layers[index]

@@ -38,6 +38,14 @@ from projected_grpo.vhack import VBasis
 CHECKPOINT = "checkpoint.pt"
 
 
+def copied(state: Any) -> Any:
+    """Returns a state with each tensor copied to the CPU: in its own layout (V in another one rounds otherwise), without the
+    storage that it is a view of."""
+    if isinstance(state, torch.Tensor):
+        return state.detach().cpu().clone()
+    return {name: copied(value) for name, value in state.items()} if isinstance(state, Mapping) else state
+
+
 @dataclass
 class Session:
     """A run: prepared (nothing written yet), then started, then taking steps."""
@@ -63,7 +71,7 @@ class Session:
     next_step: int = 0
     finished: bool = False
     """Whether the run that was to be resumed had finished: it is left as it is."""
-    outer: Mapping[str, torch.Tensor] = field(default_factory=dict)
+    outer: Mapping[str, Any] = field(default_factory=dict)
     """What a replica keeps from one outer round to the next; in the checkpoint."""
 
     def start(self, **facts: Any) -> None:
@@ -174,14 +182,13 @@ class Session:
         draw is a function of the seed, the step and the place."""
 
         def save() -> None:
-            tensors = {
-                "theta": self.adapter.vectors, "basis": self.v.basis if self.v else {}, "outer": self.outer,
+            state = {
+                "step": step, "theta": self.adapter.vectors, "optimizer": self.optimizer.state_dict(),
+                "basis": self.v.basis if self.v else {}, "outer": self.outer,
                 "intervention": self.intervention.state(), "auxiliary": self.auxiliary.state(),
             }  # fmt: skip
-            # Clones keep each tensor's layout (V in another one rounds otherwise) without the storage that it is a view of.
-            saved = {what: {n: t.detach().cpu().clone() for n, t in of.items()} for what, of in tensors.items()}
             out = io.BytesIO()
-            torch.save({"step": step, "optimizer": self.optimizer.state_dict(), **saved}, out)
+            torch.save(copied(state), out)
             write_atomic(self.run / CHECKPOINT, out.getvalue())
 
         self.world.from_first(save)

@@ -92,7 +92,7 @@ class QueueConfig:
     n_problems: int = 0
     """Problems of the teacher's pool; 0 = the preset's."""
     gpu_gb: Literal[80, 48, 24] = 80
-    """Memory of the GPU. 48 and 24 sample fewer completions at once (docs/use.md): slower."""
+    """Memory of the GPU. 48 and 24 take smaller batches (docs/use.md): slower."""
     port: int = 8000
     """Of the chain trace: where they are served, on 127.0.0.1."""
     parallel: int = 0

@@ -57,7 +57,7 @@ def option(name: str, kind: Any, text: str, value: Any) -> str:
     named, metavar = choices(kind), {int: "INT", float: "FLOAT", Path: "PATH"}.get(kind, "STR")
     if isinstance(value, tuple):
         metavar, value = "STR ...", " ".join(value)
-    line = f"  {flags}{'' if kind is bool else ' NAME' if named else f' {metavar}'}".ljust(TEXT_AT) + text
+    line = f"  {flags}{'' if kind is bool else ' NAME' if named else f' {metavar}'} ".ljust(TEXT_AT) + text
     line += "" if value in ("", Path()) or kind is bool else f" [{value}]"
     if not named:
         return line

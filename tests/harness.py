@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from jaxtyping import install_import_hook
+from loguru import logger
 from torch.nn import functional
 
 SRC = Path(__file__).resolve().parents[1] / "src"
@@ -81,6 +82,7 @@ def made(cache):
 
         def build(folder):
             assert run_script(*argv, "--cache", cache, "--out", folder / "out") == 0
+            logger.remove()  # its log file: what comes later is not the run's
 
         return built_once(cache / "made" / f"{name}-{key}", build) / "out"
 

@@ -85,7 +85,7 @@ class ByTorchft:
         return {"round": self.round, "origin": self.origin.detach(), "optimizer": self.optimizer.state_dict()}
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Stands where `state` was made."""
+        """Loads the state of a round, this replica's or another's; `behind` becomes the rounds that it had missed."""
         self.behind, self.round = state["round"] - self.round, state["round"]
         self.origin.data.copy_(state["origin"])
         self.optimizer.load_state_dict(deepcopy(state["optimizer"]))  # another's arrives in memory that is read only
@@ -128,15 +128,15 @@ class ByTorchft:
             except (RuntimeError, TimeoutError) as e:
                 raise self._silent(e) from e
             logger.warning(f"round {self.round + 1}: somebody went while it was held; it is held again")
-        gradient, marks = mean.split([len(pseudo_gradient), self.replicas])
+        gradient, shares = mean.split([len(pseudo_gradient), self.replicas])
         # All replicas see the same numbers: all stop.
         if not mean.isfinite().all():
             raise BrokenWorld("a replica brought numbers that are not finite; its log says which step made them")
-        if marks.max() * self.manager.num_participants() > 1.5:
+        if shares.max() * self.manager.num_participants() > 1.5:
             raise BrokenWorld("two replicas have the same number; give each its own --replica")
-        self.brought = tuple(i for i, mark in enumerate(marks.tolist()) if mark > 0)
+        self.brought = tuple(i for i, share in enumerate(shares.tolist()) if share > 0)
         if self.brought:
-            self.origin.grad = gradient / marks.sum()  # over those that bring something
+            self.origin.grad = gradient / shares.sum()  # over those that bring something
             self.optimizer.step()
             self.round += 1
         parts = self.origin.detach().split([p.numel() for p in self.vectors.values()])

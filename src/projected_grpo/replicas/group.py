@@ -63,16 +63,6 @@ def run_group(config: DilocoConfig) -> list[Replica]:
     return replicas
 
 
-HEADER = ["replica", "steps", "round", "starts", "hack", "gt_pass", "compiles"]
-
-
-def row_of(replica: Replica, steps: int) -> list[Any]:
-    """Returns a replica's line: rates over its last `steps` steps, those of its last round."""
-    done = replica.last["step"]
-    found = rates([row for s in range(max(0, done - steps), done) for row in read_step(step_path(replica.run, s))])
-    return [replica.number, done, replica.rounds, replica.starts, found["hack"], found["gt"], found["form"]]
-
-
 def start(config: DilocoConfig, meet: str, number: int) -> Replica:
     """Starts a replica's process, which goes on where it was cut. It has its share of the cores, and of several GPUs one in
     turn. The held-out problems are the first one's: after a round all replicas hold the same."""
@@ -111,3 +101,13 @@ def watch(config: DilocoConfig, meet: str, replicas: Sequence[Replica]) -> None:
                 how = f"killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
                 logger.warning(f"replica {r.number}: {how} after round {r.rounds}; started again, the others go on")
                 r.process, r.starts = start(config, meet, r.number).process, r.starts + 1
+
+
+HEADER = ["replica", "steps", "round", "starts", "hack", "gt_pass", "compiles"]
+
+
+def row_of(replica: Replica, steps: int) -> list[Any]:
+    """Returns a replica's line: rates over its last `steps` steps, those of its last round."""
+    done = replica.last["step"]
+    found = rates([row for s in range(max(0, done - steps), done) for row in read_step(step_path(replica.run, s))])
+    return [replica.number, done, replica.rounds, replica.starts, found["hack"], found["gt"], found["form"]]

@@ -9,7 +9,6 @@ named with both values, and nothing is concluded from the two.
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -178,7 +177,8 @@ def reference(arm: str, group: RunGroup, runs: Sequence[Run]) -> Reference:
     refused: dict[int, str] = {}
     for seed in sorted({r.seed for r in runs if r.arm == arm}):
         like = ours.get(seed, group.runs[0])
-        best = min((r for r in runs if (r.arm, r.seed) == (arm, seed)), key=partial(_unlikeness, like))
+        there = (r for r in runs if (r.arm, r.seed) == (arm, seed))
+        best = min(there, key=lambda r: (len(differences(r, like)), -in_common(r, like)))
         if not (differing := differences(best, like)):
             found[seed] = best
         elif seed in ours:
@@ -186,9 +186,9 @@ def reference(arm: str, group: RunGroup, runs: Sequence[Run]) -> Reference:
     return Reference(found, refused)
 
 
-def _unlikeness(a: Run, b: Run) -> tuple[int, int]:
-    """Number of differences that are not allowed, then minus the number of facts in common."""
-    return len(differences(b, a)), -sum(b.facts.get(name) == value for name, value in a.facts.items())
+def in_common(a: Run, b: Run) -> int:
+    """Returns how many of their facts are equal."""
+    return sum(a.facts.get(name) == value for name, value in b.facts.items())
 
 
 def mismatches(compared: Compared) -> list[str]:

@@ -15,7 +15,7 @@ from projected_grpo.ledger.rates import known_mean, number
 from projected_grpo.report.plots import all_plots, hack_rates, save
 from projected_grpo.report.results import Report, report_on
 from projected_grpo.report.rivals import bench_of, hack_against_pass
-from projected_grpo.report.tables import Table, against, between
+from projected_grpo.report.tables import Table, against, between, held_out_rate
 
 DOCS, EVIDENCE = Path("docs"), Path("docs/evidence")
 TOY = EVIDENCE / "toy.runs.jsonl.gz"
@@ -55,9 +55,13 @@ def small_table(report: Report) -> str:
     steps = sorted({done for run in runs for done in run.evals})
     body = []
     for run in sorted(runs, key=lambda run: run.seed):
-        rates = [[number(run.held_out(rate, done), 100.0) for rate in ("hack", "gt")] for done in steps]
         removed, onset = number(run.whole("update_removed"), 100.0, 0), number(run.onset, digits=0)
-        body.append([f"{run.seed} {run.arm}", removed, onset, *(f"{hack} ({gt})" for hack, gt in rates)])
+        cells = [f"{run.seed} {run.arm}", removed, onset]
+        for done in steps:
+            known = done in run.evals
+            hack, gt = (number(held_out_rate(run, done, rate) if known else None, 100.0) for rate in ("hack", "gt"))
+            cells.append(f"{hack} ({gt})")
+        body.append(cells)
     header = ["replicate, arm", "update energy removed %", "onset", *(f"step {done}" for done in steps)]
     return Table("", header, body).text("github")
 

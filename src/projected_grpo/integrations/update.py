@@ -107,13 +107,14 @@ class ProjectedUpdate:
         for name, g in self._gradient.items():
             if not torch.isfinite(g).all():
                 raise NonFinite(f"step {self.steps}: the gradient of {name} is not finite; nothing was stepped")
+        self._used = self._gradient
         with_grad = {n: s for n, s in self.sites.items() if any(p.grad is not None for p in s.params)}
         if self.projection.target == "grad" and with_grad:
             kept, self._fired = self.projection.apply({name: self._gradient[name] for name in with_grad})
             for name, site in with_grad.items():
                 for p, piece in zip(site.params, site.pieces(kept[name]), strict=True):
                     p.grad = piece.clone() if p.grad is None else p.grad.copy_(piece)
-        self._used = {name: site.gradient() for name, site in self.sites.items()}
+            self._used = {name: site.gradient() for name, site in self.sites.items()}
         if self.max_grad_norm > 0:
             nn.utils.clip_grad_norm_(self._parameters(), self.max_grad_norm)
 

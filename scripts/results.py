@@ -1,4 +1,4 @@
-"""Tables, plots and verdicts of the finished runs below a directory: H1, T5, T6 and T7, or one table of its own (--only).
+"""Tables, plots and verdicts of the finished runs below a directory: H1, T5 and T6, or one table of its own (--only).
 Exit code: 0 what is asked passes, 1 it fails, 3 it cannot be judged."""
 
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ class ResultsConfig:
     """What to judge."""
 
     dirs: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="DIR")]
-    """Directory with finished runs, at any depth, or a file that they are kept in: NAME.runs.jsonl.gz, or a losses.json.
+    """Directory with finished runs, at any depth, or a file that they are kept in: NAME.runs.jsonl.gz.
     Several of them only with --out NAME.runs.jsonl.gz."""
     only: Literal["", "rivals", "channels"] = ""
     """rivals: every arm in one table and plot, by held-out rates. channels: each auxiliary loss with and without it."""

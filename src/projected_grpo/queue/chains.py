@@ -171,18 +171,6 @@ def adapters(plan: Plan) -> None:
     plan.results()
 
 
-def losses(plan: Plan) -> None:
-    """Of every replicate V of either loss, and its pool replayed against both."""
-    plan.teacher = True
-    for replicate in plan.config.replicates:
-        plan.verify(replicate)
-        plan.compare_v(replicate)
-        plan.replay(replicate, "nll", "vanilla", "none", "V of the NLL on this replicate's pool")
-        plan.replay(replicate, "grpo", "vanilla", "grpo", "V of the training loss on the same rollouts")
-    plan.results(name="losses", of=("replay_",), why="T7 of every replicate and over them",
-                 resolve="T7: PASS, FAIL or NOT_EVALUABLE")  # fmt: skip
-
-
 def small(plan: Plan) -> None:
     """Vanilla and projected of every replicate; of the first one V from pairs that were written after the hack had been seen
     (*informed*) and the controls; then the probe. Of hours of work what the study is about comes first: the vanillas, which
@@ -290,7 +278,7 @@ def with_and_without(plan: Plan, pairs_of: Words, needs: Words, **others: Words)
 
 CHAINS: Mapping[str, Callable[[Plan], None]] = {
     made.__name__: made
-    for made in (probe, full, grpo, rivals, toy, unknown, variants, dose, adapters, losses, channels, trace, small)
+    for made in (probe, full, grpo, rivals, toy, unknown, variants, dose, adapters, channels, trace, small)
 }
 
 

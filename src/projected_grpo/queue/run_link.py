@@ -25,7 +25,7 @@ from projected_grpo.run import cli
 
 RESUMABLE = ("teacher_pool", "multi_turn", "teachers")
 """Kinds of runs that go on from what they have written; any other goes on from its checkpoint."""
-ANSWERS = ("uat", "answers", "trace_pairs", "results", "results_controls", "channels", "rivals", "compare", "losses")
+ANSWERS = ("uat", "answers", "trace_pairs", "results", "results_controls", "channels", "rivals", "compare")
 """Links whose output answers the chain's question; printed at its end in a terminal."""
 
 

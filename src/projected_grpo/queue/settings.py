@@ -13,7 +13,7 @@ from projected_grpo.presets import PRESETS, Preset, PresetName, presets
 from projected_grpo.worlds.toy_tasks import SHAPES
 
 ChainName = Literal[
-    "probe", "full", "grpo", "rivals", "toy", "unknown", "variants", "dose", "adapters", "losses", "channels", "trace",
+    "probe", "full", "grpo", "rivals", "toy", "unknown", "variants", "dose", "adapters", "channels", "trace",
     "small",
 ]  # fmt: skip
 WORLD_OF: Mapping[str, PresetName] = {"unknown": "toy", "variants": "toy", "dose": "toy", "small": "small"}
@@ -64,7 +64,7 @@ class QueueConfig:
     chain: ChainName = "full"
     """probe: V, teacher pool, replays, UAT. full: extract, verify, vanilla and projected of every seed, results. grpo: 20
     steps on mixed groups, T5. rivals: every arm and every other answer to hacking. channels, trace: vanilla and projected
-    with and without auxiliary losses. Studies: toy, unknown, variants, dose, adapters (T6), losses (T7), small."""
+    with and without auxiliary losses. Studies: toy, unknown, variants, dose, adapters (T6), small."""
     preset: PresetName = "full"
     """The world to run in."""
     backend: Literal["pueue", "slurm", "local"] = "pueue"

@@ -4,7 +4,7 @@ import json
 import textwrap
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +18,11 @@ from projected_grpo.report.plots import all_plots
 from projected_grpo.report.tables import against, all_tables, brief, held_out_rate
 from projected_grpo.report.verdict_text import bullets, h1_text, line_text
 from projected_grpo.verdicts.conditions import VANILLA
-from projected_grpo.verdicts.extraction_file import is_losses_file, replicates_at, replicates_text
-from projected_grpo.verdicts.finished_runs import RATES, Found, MechanismOf, Run, load_runs
+from projected_grpo.verdicts.finished_runs import RATES, Found, MechanismOf, Run
 from projected_grpo.verdicts.h1 import H1
 from projected_grpo.verdicts.matching import RunGroup, group_runs, setting, settings
 from projected_grpo.verdicts.registry import CLAIMS, Finding, Line, exit_code
-from projected_grpo.verdicts.run_summaries import is_summary, read_summaries
+from projected_grpo.verdicts.run_summaries import runs_at
 
 HOW_TO_READ = """\
 Shares of the student's own rollouts. hack: pure hacks, which pass their own tests and fail the problem's. hacked: all that
@@ -47,29 +46,21 @@ class Report:
     """Of every projected arm that was trained on base rows."""
     t6: Sequence[Line] = ()
     """A LoRA against the singular basis, where runs of both are there."""
-    t7: Line | None = None
-    """Over the replicates that were replayed below the directory; None without any. Next to runs it decides nothing."""
     remarks: Sequence[str] = ()
-    replicates: str = ""
-    """T7's replicates as the text of a losses.json."""
 
     @property
     def lines(self) -> list[Line]:
-        """The lines that decide: the three of H1 of every projected arm, T5 and T6; of replays alone T7."""
-        if self.t7 and not self.groups:
-            return [self.t7]
+        """The three of H1 of every projected arm, T5 and T6."""
         h1 = [line for h in self.h1 for line in h.lines]
         none = Line(Finding("H1", "NOT_EVALUABLE", "no projected run"), ())
         return [*(h1 or [none]), *self.t5, *self.t6]
 
     def text(self) -> str:
         """For the terminal: the arms, then one line a verdict with the clause that decided it."""
-        parts = [_shortened(line) for line in self.remarks]
-        if self.groups:
-            parts += ["", brief(self.groups), ""]
-        lines = [*self.lines, *([self.t7] if self.t7 and self.groups else [])]
+        parts = [*(_shortened(line) for line in self.remarks), "", brief(self.groups), ""]
+        lines = self.lines
         for line in lines:
-            reasons = line.verdict.name.startswith(("T6", "T7"))  # their reasons hold the numbers
+            reasons = line.verdict.name.startswith("T6")  # its reason holds the numbers
             head = f"{CUES[line.verdict.status]} {line.verdict.name}: {line.verdict.status}"
             why = line.verdict.why if reasons else line.decided
             many = len(lines) > MANY
@@ -79,23 +70,18 @@ class Report:
     def markdown(self, plots: Iterable[str]) -> str:
         """results.md; `plots` are the stems of its plots."""
         head = [f"# Results of {self.root}", "", "Written by `just results`; do not edit by hand.", ""]
-        if not self.groups:
-            return "\n".join([*head, *bullets(self.remarks), *self._t7()])
         return "\n".join(
             [
                 *head, HOW_TO_READ, "", *bullets(self.remarks),
                 *bullets(recipes_of(self.groups)),
                 "## H1", "", *([h1_text(h) for h in self.h1] or ["no projected run", ""]),
                 *(["## T5", ""] if self.t5 else []),
-                *(text for line in (*self.t5, *self.t6) for text in (*line_text(line, "github"), "")), *self._t7(),
+                *(text for line in (*self.t5, *self.t6) for text in (*line_text(line, "github"), "")),
                 "## Numbers", "", *(t.markdown() for t in all_tables(self.groups, self.found.runs)),
                 *(t.markdown() for t in against_v(self.found.runs)),
                 "## Plots", *(f"\n![{stem.replace('_', ' ')}](plots/{stem}.svg)" for stem in plots), "",
             ]
         )  # fmt: skip
-
-    def _t7(self) -> list[str]:
-        return [*line_text(self.t7, "github"), "", self.t7.verdict.why, ""] if self.t7 else []
 
     def json(self) -> str:
         """results.json: verdicts, differences to vanilla by seed, and each run with its series per step."""
@@ -104,7 +90,6 @@ class Report:
             "h1": [{"lines": [line_numbers(line) for line in h.lines], "falsified": h.falsified} for h in self.h1],
             "t5": [line_numbers(line) for line in self.t5],
             "t6": [line_numbers(line) for line in self.t6],
-            "t7": line_numbers(self.t7) if self.t7 else None,
             "arms": [arm_numbers(g, self.found.runs) for g in self.groups],
             "runs": [run_numbers(run, g.name, self.root) for g in self.groups for run in g.runs],
         }
@@ -117,17 +102,9 @@ def _shortened(line: str, indent: str = "") -> str:
 
 
 def report_on(path: Path, mechanism_of: MechanismOf | None = None) -> Report:
-    """Returns every training run and T7's replays below a directory, or of a file that they are kept in, judged. BadInput as
-    in `load_runs`, unless there are replays alone, `read_summaries`, `replicates_at` and in `group_runs`."""
-    if is_summary(path):
-        return report_of(path, read_summaries(path))
-    of_t7 = replicates_at(path)
-    t7, replicates = (of_t7.over, replicates_text(of_t7.replicates)) if of_t7.replicates else (None, "")
-    found = Found((), ()) if is_losses_file(path) else load_runs(path, mechanism_of, needed=not of_t7.replicates)
-    if found.runs:
-        return replace(report_of(path, found), t7=t7, replicates=replicates)
-    kept = f"read from {path.name}, T7 of {len(of_t7.replicates)} replicates whose step files are not here"
-    return Report(path, found, (), t7=t7, remarks=[kept] if is_losses_file(path) else [], replicates=replicates)
+    """Returns every training run below a directory, or of a file of summaries, judged. BadInput as in `runs_at` and in
+    `group_runs`."""
+    return report_of(path, runs_at(path, mechanism_of))
 
 
 def report_of(root: Path, found: Found) -> Report:
@@ -151,8 +128,6 @@ def output(report: Report, require: Sequence[str]) -> Output:
         states = [f"{n} {status}" for status, n in Counter(v.status for v in asked).items()]
     bottom = f"{'; '.join(states)}; exit code {code}"
     files = {"results.json": report.json(), "results.md": report.markdown(figures)}
-    if report.replicates:
-        files["losses.json"] = report.replicates
     return Output(report.text(), bottom, code, files, figures)
 
 

@@ -7,23 +7,12 @@ files hold one subspace, and then every rollout's gradient has the same energy a
 nor the order nor a turn of V's rows. That is looked for in the rows, so no metadata can hide it.
 """
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from projected_grpo.ledger.rates import number
 from projected_grpo.ledger.step_file import Row
-from projected_grpo.verdicts.comparison import differences
-from projected_grpo.verdicts.effects import (
-    CONFIDENCE,
-    MIN_REPLICATES,
-    Effect,
-    Interval,
-    interval,
-    percentile_interval,
-    standardised,
-)
+from projected_grpo.verdicts.effects import Effect, Interval, percentile_interval, standardised
 from projected_grpo.verdicts.probe import T2_FINITE, T4, T4_EFFECT, Contrast, finite, separates
 from projected_grpo.verdicts.registry import Finding, Status
 
@@ -107,72 +96,6 @@ def t7(both: tuple[Sequence[Row], Sequence[Row]]) -> Finding:
         )
         return Finding(name, "FAIL", why, numbers)
     return Finding(name, *_judged(found, numbers), numbers)
-
-
-@dataclass(frozen=True)
-class T7Replicate:
-    """T7 of one replicate, and what makes it one."""
-
-    name: str
-    finding: Finding
-    pool: str
-    """Hash of the rollouts."""
-    v: tuple[str, str]
-    """Hashes of V of the NLL, and of the other."""
-    draw: str = ""
-    """The draw of the pairs that both V are made from; empty where it is not known."""
-    setting: Mapping[str, Any] = field(default_factory=dict)
-    """Facts that replicates must share to be averaged (verdicts/comparison.py)."""
-
-
-MEASURED = ("energies_differ", "g_grpo", "g_nll", "gain", "g_matched_grpo", "g_matched_nll")
-
-
-def t7_over(replicates: Sequence[T7Replicate]) -> Finding:
-    """T7 over independent replicates, each with a pool and two V: the mean of g(grpo) - g(nll) by Student's t."""
-    name = "T7 over replicates"
-    if one := [replicate.name for replicate in replicates if ONE_V in replicate.finding.why]:
-        return Finding(name, "FAIL", f"{ONE_V} in {'; '.join(one)}")
-    if wrong := _why_not_judged(replicates):
-        return Finding(name, "NOT_EVALUABLE", wrong)
-    of = {what: [float(u.finding.numbers[what] or 0.0) for u in replicates] for what in MEASURED}
-    low, high = interval(of["gain"], CONFIDENCE)
-    of["at_length"] = [a - b for a, b in zip(of["g_matched_grpo"], of["g_matched_nll"], strict=True)]
-    gain, at_length = (sum(of[what]) / len(replicates) for what in ("gain", "at_length"))
-    each_g = {loss: interval(of[f"g_{loss}"]) for loss in ("grpo", "nll")}
-    numbers = {"n": len(replicates), "gain": gain, "low": low, "high": high, "at_length": at_length}
-    each, at_each = (", ".join(f"{x:+.3f}" for x in of[what]) for what in ("gain", "at_length"))
-    why = (
-        f"g(grpo) - g(nll) {gain:+.3f} (replicates: {each}); {low:+.3f} to {high:+.3f} (one-sided 95 % each way, "
-        f"Student's t, n = {len(replicates)}), lower end needs >= {-MARGIN:+.1f}; {_at_length(at_length)}, "
-        f"replicates: {at_each}; own g " + ", ".join(f"{loss} {a:+.2f} to {b:+.2f}" for loss, (a, b) in each_g.items())
-    )
-    if max(low_own for low_own, _ in each_g.values()) <= 0:
-        return Finding(name, "NOT_EVALUABLE", f"{why}: neither V tells, so neither tells better", numbers)
-    if at_length < -MARGIN or (low < -MARGIN and high < 0):
-        return Finding(name, "FAIL", f"{why}: worse", numbers)
-    if low < -MARGIN:
-        return Finding(name, "NOT_EVALUABLE", f"{why}: neither as good nor worse: more replicates are needed", numbers)
-    return Finding(name, "PASS", why, numbers)
-
-
-def _why_not_judged(replicates: Sequence[T7Replicate]) -> str:
-    """Why these are not replicates enough, or an empty string."""
-    if len(replicates) < MIN_REPLICATES:
-        return f"{len(replicates)} replicates; at least {MIN_REPLICATES} are needed"
-    drawn = [u.draw for u in replicates if u.draw]
-    for what, of in (("a pool", [u.pool for u in replicates]), ("a V", [v for u in replicates for v in u.v]),
-                     ("a draw of pairs", drawn)):  # fmt: skip
-        if twice := [value for value, times in Counter(of).items() if times > 1]:
-            return f"not independent: {sum(x == twice[0] for x in of)} share {what} ({twice[0][:8]})"
-    first = replicates[0]
-    for replicate in replicates[1:]:
-        if differing := differences(replicate.setting, first.setting):
-            return f"not matched: {replicate.name} and {first.name} differ in {'; '.join(differing)}"
-    for replicate in replicates:
-        if lacking := [what for what in MEASURED if not finite(replicate.finding.numbers.get(what))]:
-            return f"{replicate.name}: {lacking[0]} is not known ({replicate.finding.why})"
-    return ""
 
 
 def _judged(found: Paired, numbers: dict[str, float | int | None]) -> tuple[Status, str]:

@@ -7,15 +7,11 @@ Which of them may be compared with which: matching.py. Rates are over rows that 
 after the fact, and goes nowhere near training.
 """
 
-import multiprocessing
-import os
 import statistics
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -49,8 +45,6 @@ OF_STEP = (
 """Columns with one value a step."""
 PER_CHANNEL = ("loss", "cos", "cos_signed", "energy", "removed", "share")
 """Of the column `channels`: series `CHANNEL.NUMBER`, where that channel is on at any step."""
-FILES_EACH = 1000
-"""Step files for which a separate process is worth its start."""
 
 Series = Mapping[str, Sequence[float | None]]
 MechanismOf = Callable[[str], str]
@@ -177,26 +171,17 @@ def paired_pp(high: Mapping[int, float | None], low: Mapping[int, float | None])
 # ---------------------------------------------------------------- reading
 
 
-def load_runs(directory: Path, mechanism_of: MechanismOf | None = None, needed: bool = True) -> Found:
-    """Every training run below a directory. BadInput when no run is finished, or on a damaged one; where none is `needed`, a
-    directory without any training run has none, and one in which none is finished is refused all the same. `mechanism_of` is
-    imported by name in other processes, where there are step files enough for several."""
+def load_runs(directory: Path, mechanism_of: MechanismOf | None = None) -> Found:
+    """Every training run below a directory. BadInput when no run is finished, or on a damaged one."""
     if not directory.is_dir():
         raise BadInput(
             f"{directory}: no such directory; name one with runs of `just train`, or a file NAME.runs.jsonl.gz"
         )
     paths = sorted(p.parent for p in directory.rglob("manifest.json"))
-    workers = min(os.cpu_count() or 1, sum(len(list(p.glob("step_*.gz"))) for p in paths) // FILES_EACH)
-    read = partial(_read, mechanism_of=mechanism_of)
-    if workers > 1:
-        # spawn: a fork of a process that has threads may hang
-        with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
-            found = list(pool.map(read, paths))
-    else:
-        found = list(map(read, paths))
+    found = [_read(path, mechanism_of) for path in paths]
     runs = tuple(one for one in found if isinstance(one, Run))
     left_out = tuple((path, one) for path, one in zip(paths, found, strict=True) if isinstance(one, str))
-    if not runs and (needed or left_out):
+    if not runs:
         why = "; ".join(f"{path}: {why}" for path, why in left_out) or "no training run there"
         raise BadInput(f"{directory}: no finished training run ({why}); run `just train ... --out {directory}/NAME`")
     return Found(runs, left_out)

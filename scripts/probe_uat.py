@@ -16,7 +16,6 @@ from projected_grpo.run import cli
 
 def main() -> int:
     config = cli.parse_plain(UatConfig, __doc__)
-    config.validate()
     from projected_grpo.report import plots
     from projected_grpo.report.uat import numbers as uat
     from projected_grpo.report.uat import text as uat_text
@@ -26,14 +25,14 @@ def main() -> int:
 
     replays = read_replays(config)
     found = uat.uat(replays, trajectory_of(config))
-    out = config.out if config.out != Path() else config.projected / "uat.txt"
+    out = config.out.with_suffix(".txt") if config.out != Path() else config.projected / "uat.txt"
     plots.save(cosine_histogram(replays), out.parent, f"{out.stem}_cosines")
     numbers = out.with_suffix(".json")
     write_atomic(numbers, (json.dumps(uat.as_json(found), indent=1, allow_nan=False) + "\n").encode())
     written = f"details: {out} (or --details); numbers: {numbers.name}; histogram of cosines: {out.stem}_cosines.png"
-    text = uat_text.printout(found, replays, config)
+    text = uat_text.printout(found, replays)
     write_atomic(out, f"{text}\n".encode())
-    print(text if config.details else uat_text.summary(found, replays, config))
+    print(text if config.details else uat_text.summary(found, replays))
     print(f"\n{written}")
     code = exit_code(found.verdicts, config.require)
     states = " ".join(f"{v.name} {v.status}" for v in found.verdicts)

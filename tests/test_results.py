@@ -355,4 +355,4 @@ def test_t5_stands_in_the_uat_where_its_runs_are_named(mixed_runs, tmp_path):
     with pytest.raises(BadInput, match="holds 0 settings of projected on groups with base rows"):
         trajectory_of(UatConfig(trajectory=write_all(tmp_path / "runs")))
     with pytest.raises(BadInput, match="--require T5: name the folder of its training runs with --trajectory"):
-        UatConfig(require=("T5",)).validate()
+        trajectory_of(UatConfig(require=("T5",)))

@@ -5,6 +5,7 @@ Runs are written with the real writer; cosines are made so that the fail is know
 
 import json
 import random
+import re
 from pathlib import Path
 
 import pytest
@@ -103,6 +104,7 @@ def config_of(path):
 
 
 def judged(path, **kwargs):
+    """The numbers, the contrasts by name, the remarks."""
     found = uat.uat(read_replays(write_all(path, **kwargs)))
     return found, {one.contrast.name: one for one in found.separations}, uat.remarks(found)
 
@@ -113,33 +115,21 @@ def judged(path, **kwargs):
 def test_a_v_that_knows_pure_hacks_passes_beats_the_random_v_and_draws_no_remark(tmp_path):
     found, told, lines = judged(tmp_path)
     t4 = told["T4"]
-    assert (t4.v.verdict.status, t4.other.verdict.status) == ("PASS", "FAIL")
-    assert t4.v.effect.interval.above_0
-    assert t4.gain.interval.above_0
-    assert t4.gain.g == pytest.approx(t4.v.effect.g - t4.other.effect.g)
-    assert [line for line in lines if line.startswith(("T4:", "T4 "))] == []
+    assert {name: v.status for name, v in t4.verdicts.items()} == {"V": "PASS", "random V": "FAIL"}
+    v, random_v, gain = t4.effects.values()
+    assert v.interval.above_0
+    assert gain.interval.above_0
+    assert gain.g == pytest.approx(v.g - random_v.g)
+    assert [line for line in lines if line.startswith("T4:")] == []
     assert [v.name for v in found.verdicts] == ["T1", "T2", "T3", "T4", "T4+"]
     # what V holds of the gradient, next to what the random V holds
     assert list(found.cos_in.values()) == pytest.approx([0.5, 0.2, 0.3 / 2**0.5], abs=0.01)
     assert found.captured == pytest.approx(0.3, abs=0.02)
 
 
-def test_t5_joins_the_verdicts_the_printout_and_the_numbers(tmp_path):
-    clause = Finding("rewards vary", "NOT_EVALUABLE", "vanilla 41: 0.90 of groups have no variance")
-    line = Line(Finding("T5", "NOT_EVALUABLE", "rewards vary cannot be judged"), (clause,))
-    config = write_all(tmp_path)
-    replays = read_replays(config)
-    found = uat.uat(replays, line)
-    assert [v.name for v in found.verdicts] == ["T1", "T2", "T3", "T4", "T4+", "T5"]
-    text = uat_text.printout(found, replays, config)
-    assert "T5: NOT_EVALUABLE" in text
-    assert "vanilla 41: 0.90 of groups have no variance" in text
-    assert uat.as_json(found)["trajectory"][0]["name"] == "rewards vary"
-
-
 def test_a_v_that_is_the_other_way_round_is_named(tmp_path):
     _, told, lines = judged(tmp_path, v=lambda row, rng: -sees_pure(row, rng))
-    assert told["T4"].v.verdict.status == "FAIL"
+    assert told["T4"].verdicts["V"].status == "FAIL"
     assert any(line.startswith("T4: the other way round") for line in lines)
 
 
@@ -150,10 +140,10 @@ def test_a_v_that_knows_only_length_passes_welch_fails_matched_t4_and_is_named(t
         return rng.randrange(25, 45) if kind == "pure" else rng.randrange(10, 30)
 
     _, told, lines = judged(tmp_path, v=lambda row, rng: 0.01 * row["comp_len"] + 0.02 * rng.random(), length=longer)
-    v = told["T4"].v
-    assert v.verdict.numbers["p"] < 1e-6
-    assert v.effect.interval.above_0  # neither the effect size nor its interval can see it
-    assert v.verdict.status == "FAIL"
+    t4 = told["T4"]
+    assert t4.verdicts["V"].numbers["p"] < 1e-6
+    assert t4.effects["V"].interval.above_0  # neither the effect size nor its interval can see it
+    assert t4.verdicts["V"].status == "FAIL"
     assert any(line.startswith("T4: passes over rollouts, fails within problems at equal length") for line in lines)
 
 
@@ -167,44 +157,41 @@ def test_every_rollout_is_in_one_bucket_and_numbers_are_by_hand(tmp_path):
         tmp_path, v=lambda r, _: cosine[r["hacked"], r["gt_pass"]] + 0.01 * (r["step"] % 2), kinds=kinds, problems=6,
         length=lambda kind, _: 10 * len(kind),
     )  # fmt: skip
-    assert [b.kind for b in found.buckets] == list(uat.KINDS)
-    assert [(b.rollouts, b.problems) for b in found.buckets] == [(6, 6)] * 4
-    assert [b.tokens for b in found.buckets] == [40, 40, 70, 50]
-    assert [b.cos for b in found.buckets] == pytest.approx([0.205, 0.105, 0.405, -0.095])
+    by_hand = zip(uat.KINDS, [40, 40, 70, 50], [0.205, 0.105, 0.405, -0.095], strict=True)
+    for bucket, (kind, tokens, cos) in zip(found.buckets, by_hand, strict=True):
+        wanted = {"kind": kind, "rollouts": 6, "problems": 6, "tokens": tokens, "known": 6, "cos": pytest.approx(cos)}
+        assert {**bucket, **wanted} == bucket
 
 
 def test_nothing_hacks(tmp_path):
     """What preset tiny gives: empty buckets everywhere."""
-    config = write_all(tmp_path, kinds=("clean",) * 4)
-    replays = read_replays(config)
+    replays = read_replays(write_all(tmp_path, kinds=("clean",) * 4))
     found = uat.uat(replays)
-    text = uat_text.printout(found, replays, config)
+    text = uat_text.printout(found, replays)
     assert [v.status for v in found.verdicts] == ["FAIL", "PASS", "PASS", "NOT_EVALUABLE", "NOT_EVALUABLE"]
     assert "Nothing that was replayed hacks" in text
-    assert "NOT_EVALUABLE" in text
     assert "nan" not in text
     json.dumps(uat.as_json(found), allow_nan=False)
 
 
 @pytest.mark.parametrize("random_v", [noise, None])
-def test_the_printout_fits_120_columns_and_shows_both_v(tmp_path, monkeypatch, random_v):
+def test_the_printout_fits_120_columns_and_shows_both_v_and_t5(tmp_path, monkeypatch, random_v):
     monkeypatch.chdir(tmp_path)
     write_all(tmp_path, random_v=random_v)
-    config = config_of(Path())
-    replays = read_replays(config)
-    found = uat.uat(replays)
-    text = uat_text.printout(found, replays, config)
-    assert max(map(len, text.splitlines())) <= 120
-    for what in (*uat.KINDS, "effect size g [95 %]", "at equal length", "10000 resamples", "T4+: hacked above clean?"):
+    replays = read_replays(config_of(Path()))
+    clause = Finding("rewards vary", "NOT_EVALUABLE", "vanilla 41: 0.90 of groups have no variance")
+    found = uat.uat(replays, Line(Finding("T5", "NOT_EVALUABLE", "of 3 replicates"), (clause,)))
+    text, brief = uat_text.printout(found, replays), uat_text.summary(found, replays)
+    assert max(map(len, (*text.splitlines(), *brief.splitlines()))) <= 120
+    for what in (*uat.KINDS, "10000 resamples", "T4+: hacked above clean?", "T5: NOT_EVALUABLE", clause.why):
         assert what in text
-    brief = uat_text.summary(found, replays, config).splitlines()
-    assert len(brief) <= 35
-    assert max(map(len, brief)) <= 100
-    for v in found.verdicts:  # one line each, with its number
-        assert [line for line in brief if line.split()[1:3] == [v.name, v.status] and any(map(str.isdigit, line[8:]))]
+    assert len(brief.splitlines()) <= 35
+    for v in found.verdicts:  # each with its number
+        assert re.search(rf" {re.escape(v.name)} +{v.status} .*\d", brief)
     assert all(len(claim.says.split()) <= 8 for claim in CLAIMS.values())
-    assert ("  random V  " in text) == (random_v is not None)
+    assert ("\nrandom V  " in text) == (random_v is not None)
     assert ("just probe-v-replay random N" in text) == (random_v is None)
+    assert uat.as_json(found)["trajectory"][0]["name"] == "rewards vary"
 
 
 # ---------------------------------------------------------------- what may stand side by side

@@ -19,11 +19,8 @@ LOOKS = dict(zip(KINDS, (("#D55E00", "-"), ("#CC79A7", "--"), ("#000000", ":"), 
 
 def cosine_histogram(replays: Replays) -> Figure:
     """Returns one panel per V that was measured: the share of each kind's rollouts per bin."""
-    values = {}
-    for title, steps in {"V": replays.vanilla, "random V of the same rank": replays.random}.items():
-        if steps:
-            by_kind = cosines_by_kind(list(chain.from_iterable(steps)))
-            values[title] = {kind: [r["cos_S_contrib"] for r in rows] for kind, rows in by_kind.items()}
+    steps = {"V": replays.vanilla, "random V of the same rank": replays.random}
+    values = {title: cosines_by_kind(list(chain.from_iterable(rows))) for title, rows in steps.items() if rows}
     flat = [v for kinds in values.values() for found in kinds.values() for v in found] or [-1.0, 1.0]
     low, high = min(*flat, 0.0), max(*flat, 0.0)
     width = (high - low) / BINS or 1.0

@@ -1,10 +1,9 @@
 """What `just results` says about a directory of runs: the verdicts, a markdown document, and every number as JSON."""
 
 import json
-import textwrap
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +14,8 @@ from projected_grpo.ledger.rates import LAST
 from projected_grpo.report.channels import against_v
 from projected_grpo.report.output import Output
 from projected_grpo.report.plots import all_plots
-from projected_grpo.report.tables import against, all_tables, brief, held_out_rate
-from projected_grpo.report.verdict_text import bullets, h1_text, line_text
+from projected_grpo.report.tables import against, all_tables, held_out_rate, per_arm
+from projected_grpo.report.verdict_text import bullets, filled, h1_text, line_text
 from projected_grpo.verdicts.conditions import VANILLA
 from projected_grpo.verdicts.extraction_file import is_losses_file, replicates_at, replicates_text
 from projected_grpo.verdicts.finished_runs import RATES, Found, MechanismOf, Run, load_runs
@@ -30,9 +29,8 @@ Shares of the student's own rollouts. hack: pure hacks, which pass their own tes
 pass their own empty tests, right or wrong. gt_pass: passes every ground-truth test. compiles: Python compiles the program.
 removed: share of the proposed updates' energy that was not applied, mean over all steps. onset: first step t at which the
 mean hack rate of steps t-9 to t is above 50 %. bases: how many base models, or the hash of the only one."""
-
-WIDTH, MANY = 118, 8
-"""Columns of the printout; verdicts above which each has one line of it."""
+MANY = 8
+"""Verdicts above which the last line counts them."""
 
 
 @dataclass(frozen=True)
@@ -42,16 +40,16 @@ class Report:
     root: Path
     found: Found
     groups: Sequence[RunGroup]
-    h1: Sequence[H1] = ()
-    t5: Sequence[Line] = ()
+    h1: Sequence[H1]
+    t5: Sequence[Line]
     """Of every projected arm that was trained on base rows."""
-    t6: Sequence[Line] = ()
+    t6: Sequence[Line]
     """A LoRA against the singular basis, where runs of both are there."""
-    t7: Line | None = None
+    t7: Line | None
     """Over the replicates that were replayed below the directory; None without any. Next to runs it decides nothing."""
-    remarks: Sequence[str] = ()
-    replicates: str = ""
+    replicates: str
     """T7's replicates as the text of a losses.json."""
+    remarks: Sequence[str]
 
     @property
     def lines(self) -> list[Line]:
@@ -63,133 +61,59 @@ class Report:
         return [*(h1 or [none]), *self.t5, *self.t6]
 
     def text(self) -> str:
-        """For the terminal: the arms, then one line a verdict with the clause that decided it."""
-        parts = [_shortened(line) for line in self.remarks]
+        """For the terminal: the arms, then each verdict with the clause that decided it."""
+        parts = [filled(line, most=2) for line in self.remarks]
         if self.groups:
-            parts += ["", brief(self.groups), ""]
-        lines = [*self.lines, *([self.t7] if self.t7 and self.groups else [])]
-        for line in lines:
-            reasons = line.verdict.name.startswith(("T6", "T7"))  # their reasons hold the numbers
-            head = f"{CUES[line.verdict.status]} {line.verdict.name}: {line.verdict.status}"
-            why = line.verdict.why if reasons else line.decided
-            many = len(lines) > MANY
-            parts += [textwrap.shorten(f"{head}: {why}", WIDTH)] if many else [head, _shortened(why, "   ")]
+            arms = per_arm(self.groups)
+            parts += ["", arms.title, "", arms.text(without=("bases",)), ""]
+        for line in [*self.lines, *([self.t7] if self.t7 and self.groups else [])]:
+            verdict = line.verdict
+            why = verdict.why if verdict.name.startswith(("T6", "T7")) else line.decided  # they hold the numbers
+            parts.append(filled(f"{CUES[verdict.status]} {verdict.name}: {verdict.status}: {why}", "   ", 2))
         return "\n".join(parts)
 
     def markdown(self, plots: Iterable[str]) -> str:
         """results.md; `plots` are the stems of its plots."""
         head = [f"# Results of {self.root}", "", "Written by `just results`; do not edit by hand.", ""]
+        t7 = [*line_text(self.t7, "github"), "", self.t7.verdict.why, ""] if self.t7 else []
         if not self.groups:
-            return "\n".join([*head, *bullets(self.remarks), *self._t7()])
+            return "\n".join([*head, *bullets(self.remarks), *t7])
         return "\n".join(
             [
                 *head, HOW_TO_READ, "", *bullets(self.remarks),
                 *bullets(recipes_of(self.groups)),
                 "## H1", "", *([h1_text(h) for h in self.h1] or ["no projected run", ""]),
                 *(["## T5", ""] if self.t5 else []),
-                *(text for line in (*self.t5, *self.t6) for text in (*line_text(line, "github"), "")), *self._t7(),
+                *(text for line in (*self.t5, *self.t6) for text in (*line_text(line, "github"), "")), *t7,
                 "## Numbers", "", *(t.markdown() for t in all_tables(self.groups, self.found.runs)),
                 *(t.markdown() for t in against_v(self.found.runs)),
                 "## Plots", *(f"\n![{stem.replace('_', ' ')}](plots/{stem}.svg)" for stem in plots), "",
             ]
         )  # fmt: skip
 
-    def _t7(self) -> list[str]:
-        return [*line_text(self.t7, "github"), "", self.t7.verdict.why, ""] if self.t7 else []
-
     def json(self) -> str:
         """results.json: verdicts, differences to vanilla by seed, and each run with its series per step."""
         data = {
             "remarks": self.remarks,
-            "h1": [{"lines": [line_numbers(line) for line in h.lines], "falsified": h.falsified} for h in self.h1],
-            "t5": [line_numbers(line) for line in self.t5],
-            "t6": [line_numbers(line) for line in self.t6],
+            "h1": [{"lines": list(map(line_numbers, h.lines)), "falsified": h.falsified} for h in self.h1],
+            "t5": list(map(line_numbers, self.t5)),
+            "t6": list(map(line_numbers, self.t6)),
             "t7": line_numbers(self.t7) if self.t7 else None,
-            "arms": [arm_numbers(g, self.found.runs) for g in self.groups],
+            "arms": [
+                {
+                    "arm": group.name, "seeds": [run.seed for run in group.runs],
+                    "minus_vanilla_pp": against(VANILLA, group, self.found.runs).by_rate,
+                }
+                for group in self.groups
+            ],
             "runs": [run_numbers(run, g.name, self.root) for g in self.groups for run in g.runs],
-        }
+        }  # fmt: skip
         return json.dumps(plain(data), indent=1, allow_nan=False) + "\n"
 
 
-def _shortened(line: str, indent: str = "") -> str:
-    """At most two lines of a terminal."""
-    return textwrap.fill(line, WIDTH, initial_indent=indent, subsequent_indent=indent, max_lines=2, placeholder=" ...")
-
-
-def report_on(path: Path, mechanism_of: MechanismOf | None = None) -> Report:
-    """Returns every training run and T7's replays below a directory, or of a file that they are kept in, judged. BadInput as
-    in `load_runs`, unless there are replays alone, `read_summaries`, `replicates_at` and in `group_runs`."""
-    if is_summary(path):
-        return report_of(path, read_summaries(path))
-    of_t7 = replicates_at(path)
-    t7, replicates = (of_t7.over, replicates_text(of_t7.replicates)) if of_t7.replicates else (None, "")
-    found = Found((), ()) if is_losses_file(path) else load_runs(path, mechanism_of, needed=not of_t7.replicates)
-    if found.runs:
-        return replace(report_of(path, found), t7=t7, replicates=replicates)
-    kept = f"read from {path.name}, T7 of {len(of_t7.replicates)} replicates whose step files are not here"
-    return Report(path, found, (), t7=t7, remarks=[kept] if is_losses_file(path) else [], replicates=replicates)
-
-
-def report_of(root: Path, found: Found) -> Report:
-    """Returns runs that were read already, judged; they are named as seen from `root`. BadInput as in `group_runs`."""
-    groups = group_runs(found.runs)
-    h1, t5 = (CLAIMS[name].judged(groups, found.runs) for name in ("H1", "T5"))
-    return Report(root, found, groups, h1, t5, CLAIMS["T6"].judged(found.runs), remarks=remarks_on(found))
-
-
-def output(report: Report, require: Sequence[str]) -> Output:
-    """Returns what is written and printed of a report; `require`: verdicts that decide the exit code, all of them where
-    empty."""
-    figures = all_plots(report.groups)
-    verdicts = [line.verdict for line in report.lines]
-    asked = [v for v in verdicts if not require or v.name.split()[0] in require]
-    missing = [name for name in require if name not in {v.name.split()[0] for v in verdicts}]
-    asked += [Finding(name, "NOT_EVALUABLE", "no run that it is asked of") for name in missing]
-    code = exit_code(asked, [v.name for v in asked])
-    states = [f"{v.name} {v.status}" for v in asked]
-    if len(asked) > MANY:
-        states = [f"{n} {status}" for status, n in Counter(v.status for v in asked).items()]
-    bottom = f"{'; '.join(states)}; exit code {code}"
-    files = {"results.json": report.json(), "results.md": report.markdown(figures)}
-    if report.replicates:
-        files["losses.json"] = report.replicates
-    return Output(report.text(), bottom, code, files, figures)
-
-
-def recipes_of(groups: Sequence[RunGroup]) -> list[str]:
-    """Returns how V was removed, a line for the groups that remove it in one way, or are made as short as that would
-    make them."""
-    of: dict[str, list[str]] = {}
-    for group in groups:
-        run = group.runs[0]
-        if run.projects:
-            recipe = Recipe(setting(run, "gate"), setting(run, "project")).description
-            what = "nothing is removed; made as short as" if ARMS[run.arm].shrinks else "V is removed"
-            of.setdefault(f"{what} by {recipe}", []).append(group.name)
-    return [f"{', '.join(names)}: {what}" for what, names in of.items()]
-
-
-def remarks_on(found: Found) -> list[str]:
-    """What a reader must know before the numbers: runs that are missing, runs that do not match."""
-    lines = [f"left out: {path}: {why}" for path, why in found.left_out]
-    if found.summary:
-        lines.append(
-            f"read from {found.summary.name}, a summary of {len(found.runs)} runs whose step files are not here"
-        )
-    if not any(run.arm == "vanilla" for run in found.runs):
-        lines.append("no vanilla run: nothing to compare with")
-    return [*lines, *(line for run in found.runs for line in _not_known(run))]
-
-
-def _not_known(run: Run) -> list[str]:
-    """Of which numbers of a run nothing is said, and why."""
-    name = run.path.name
-    lines = [f"{name}: the evaluation after {done} steps is not shown: {why}" for done, why in run.flaws.items()]
-    if run.trained_on:
-        lines.append(f"{name}: {run.trained_on} of its evaluation problems were trained on: no held-out rate is shown")
-    if not run.judged:
-        lines.append(f"{name}: too little ground truth is known of its last {LAST} steps: how it ends is not shown")
-    return lines
+def line_numbers(line: Line) -> dict[str, Any]:
+    """A verdict with its clauses as JSON."""
+    return {**asdict(line.verdict), "clauses": [asdict(c) for c in line.clauses], "notes": line.notes}
 
 
 def run_numbers(run: Run, name: str, root: Path) -> dict[str, Any]:
@@ -204,12 +128,66 @@ def run_numbers(run: Run, name: str, root: Path) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def arm_numbers(group: RunGroup, runs: Sequence[Run]) -> dict[str, Any]:
-    """One group as JSON: its seeds, and the differences to vanilla in percentage points."""
-    minus = against(VANILLA, group, runs).by_rate
-    return {"arm": group.name, "seeds": [run.seed for run in group.runs], "minus_vanilla_pp": minus}
+def report_on(path: Path, mechanism_of: MechanismOf | None = None) -> Report:
+    """Returns every training run and T7's replays below a directory, or of a file that they are kept in, judged. BadInput as
+    in `load_runs`, unless there are replays alone, `read_summaries`, `replicates_at` and in `group_runs`."""
+    of_t7 = replicates_at(path)
+    remarks = []
+    if is_summary(path):
+        found = read_summaries(path)
+        remarks = [f"read from {path.name}, a summary of {len(found.runs)} runs whose step files are not here"]
+    elif is_losses_file(path):
+        found = Found((), ())
+        remarks = [f"read from {path.name}, T7 of {len(of_t7.replicates)} replicates whose step files are not here"]
+    else:
+        found = load_runs(path, mechanism_of, needed=not of_t7.replicates)
+    groups = group_runs(found.runs)
+    h1, t5 = (CLAIMS[name].judged(groups, found.runs) for name in ("H1", "T5"))
+    t7, replicates = (of_t7.over, replicates_text(of_t7.replicates)) if of_t7.replicates else (None, "")
+    remarks = [*(f"left out: {run}: {why}" for run, why in found.left_out), *remarks]
+    if groups and not any(run.arm == VANILLA for run in found.runs):
+        remarks.append("no vanilla run: nothing to compare with")
+    remarks += [line for run in found.runs for line in _not_known(run)]
+    return Report(path, found, groups, h1, t5, CLAIMS["T6"].judged(found.runs), t7, replicates, remarks)
 
 
-def line_numbers(line: Line) -> dict[str, Any]:
-    """A verdict with its clauses as JSON."""
-    return {**asdict(line.verdict), "clauses": [asdict(c) for c in line.clauses], "notes": line.notes}
+def _not_known(run: Run) -> list[str]:
+    """Of which numbers of a run nothing is said, and why."""
+    name = run.path.name
+    lines = [f"{name}: the evaluation after {done} steps is not shown: {why}" for done, why in run.flaws.items()]
+    if run.trained_on:
+        lines.append(f"{name}: {run.trained_on} of its evaluation problems were trained on: no held-out rate is shown")
+    if not run.judged:
+        lines.append(f"{name}: too little ground truth is known of its last {LAST} steps: how it ends is not shown")
+    return lines
+
+
+def output(report: Report, require: Sequence[str]) -> Output:
+    """Returns what is written and printed of a report; `require`: verdicts that decide the exit code, all of them where
+    empty."""
+    figures = all_plots(report.groups)
+    verdicts = [line.verdict for line in report.lines]
+    names = {v.name.split()[0] for v in verdicts}
+    asked = [v for v in verdicts if not require or v.name.split()[0] in require]
+    asked += [Finding(n, "NOT_EVALUABLE", "no run that it is asked of") for n in require if n not in names]
+    code = exit_code(asked, [v.name for v in asked])
+    states = [f"{v.name} {v.status}" for v in asked]
+    if len(asked) > MANY:
+        states = [f"{n} {status}" for status, n in Counter(v.status for v in asked).items()]
+    files = {"results.json": report.json(), "results.md": report.markdown(figures)}
+    if report.replicates:
+        files["losses.json"] = report.replicates
+    return Output(report.text(), f"{'; '.join(states)}; exit code {code}", code, files, figures)
+
+
+def recipes_of(groups: Sequence[RunGroup]) -> list[str]:
+    """Returns how V was removed, a line for the groups that remove it in one way, or are made as short as that would
+    make them."""
+    of: dict[str, list[str]] = {}
+    for group in groups:
+        run = group.runs[0]
+        if run.projects:
+            recipe = Recipe(setting(run, "gate"), setting(run, "project")).description
+            what = "nothing is removed; made as short as" if ARMS[run.arm].shrinks else "V is removed"
+            of.setdefault(f"{what} by {recipe}", []).append(group.name)
+    return [f"{', '.join(names)}: {what}" for what, names in of.items()]

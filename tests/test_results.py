@@ -17,7 +17,6 @@ from projected_grpo.ledger.rates import running_mean
 from projected_grpo.ledger.step_file import COLUMNS, read_step, step_path, write_step
 from projected_grpo.report import tables
 from projected_grpo.report.results import recipes_of, report_on
-from projected_grpo.report.uat.inputs import UatConfig, trajectory_of
 from projected_grpo.verdicts.conditions import untested
 from projected_grpo.verdicts.finished_runs import load_runs, mean_sem
 from projected_grpo.verdicts.matching import group_runs
@@ -344,15 +343,5 @@ def test_t5_is_printed_by_results_and_decides_its_exit_code(script, mixed_runs):
     assert "## T5" in document
     assert "lower end +80.0" in document
     data = json.loads(Path("made/results.json").read_text())
-    assert [line["status"] for line in data["t5"]] == ["PASS"]
+    assert {line["verdict"]["name"]: line["verdict"]["status"] for line in data["verdicts"]}["T5"] == "PASS"
     assert script("results", mixed_runs, "--out", "again")[0] == 3  # H1 is asked, too
-
-
-def test_t5_stands_in_the_uat_where_its_runs_are_named(mixed_runs, tmp_path):
-    found = trajectory_of(UatConfig(trajectory=mixed_runs))
-    assert (found.verdict.name, found.verdict.status) == ("T5", "PASS")
-    assert trajectory_of(UatConfig()) is None
-    with pytest.raises(BadInput, match="holds 0 settings of projected on groups with base rows"):
-        trajectory_of(UatConfig(trajectory=write_all(tmp_path / "runs")))
-    with pytest.raises(BadInput, match="--require T5: name the folder of its training runs with --trajectory"):
-        trajectory_of(UatConfig(require=("T5",)))

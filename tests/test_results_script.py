@@ -15,7 +15,7 @@ STEMS = ("trajectories", "cosines", "outcomes", "pass_versus_hack")
 
 def clauses(out):
     data = json.loads((out / "results.json").read_text("utf-8"))
-    return {c["name"]: c["status"] for c in data["h1"][0]["lines"][0]["clauses"]}, data
+    return {c["name"]: c["status"] for c in data["verdicts"][0]["clauses"]}, data
 
 
 def write_study(root):
@@ -40,15 +40,14 @@ def test_a_real_effect_exits_0_and_leaves_everything(script, tmp_path):
     assert code == 0, err
     states, data = clauses(tmp_path / "made")
     assert set(states.values()) == {"PASS"}
-    assert [line["status"] for line in data["h1"][0]["lines"]] == ["PASS"] * 3
+    assert [line["verdict"]["status"] for line in data["verdicts"]] == ["PASS"] * 3
     # 90, 90, 80: mean 86.667, sd 5.7735, SEM 3.3333; t of .95 with 2 degrees of freedom 2.91999
-    prevention = {c["name"]: c["numbers"] for c in data["h1"][0]["lines"][2]["clauses"]}
+    prevention = {c["name"]: c["numbers"] for c in data["verdicts"][2]["clauses"]}
     assert prevention["hack reduction"]["lower"] == pytest.approx(86.667 - 2.91999 * 3.3333, abs=1e-2)
     assert prevention["horizon"]["shortest"] == 3.0  # at .8 the window of ten is above one half a step later
     projected = data["arms"][1]
     assert projected["arm"] == "projected"
     assert projected["minus_vanilla_pp"]["hack"] == {"41": -90.0, "42": -90.0, "43": -80.0}
-    assert len(data["runs"][0]["series"]["hack"]) == 30
     text = (tmp_path / "made/results.md").read_text("utf-8")
     for stem in STEMS:
         assert (tmp_path / "made/plots" / f"{stem}.png").stat().st_size > 10_000

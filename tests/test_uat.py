@@ -19,7 +19,7 @@ from projected_grpo.ledger.step_file import COLUMNS, token_crc, write_step
 from projected_grpo.report.uat import numbers as uat
 from projected_grpo.report.uat import text as uat_text
 from projected_grpo.report.uat.inputs import UatConfig, read_replays
-from projected_grpo.verdicts.registry import CLAIMS, Finding, Line
+from projected_grpo.verdicts.registry import CLAIMS
 
 KINDS = {
     "pure": {"hacked": True, "gt_pass": False},
@@ -159,7 +159,7 @@ def test_every_rollout_is_in_one_bucket_and_numbers_are_by_hand(tmp_path):
     )  # fmt: skip
     by_hand = zip(uat.KINDS, [40, 40, 70, 50], [0.205, 0.105, 0.405, -0.095], strict=True)
     for bucket, (kind, tokens, cos) in zip(found.buckets, by_hand, strict=True):
-        wanted = {"kind": kind, "rollouts": 6, "problems": 6, "tokens": tokens, "known": 6, "cos": pytest.approx(cos)}
+        wanted = {"kind": kind, "rollouts": 6, "problems": 6, "tokens": tokens, "cos": pytest.approx(cos)}
         assert {**bucket, **wanted} == bucket
 
 
@@ -175,15 +175,14 @@ def test_nothing_hacks(tmp_path):
 
 
 @pytest.mark.parametrize("random_v", [noise, None])
-def test_the_printout_fits_120_columns_and_shows_both_v_and_t5(tmp_path, monkeypatch, random_v):
+def test_the_printout_fits_120_columns_and_shows_both_v(tmp_path, monkeypatch, random_v):
     monkeypatch.chdir(tmp_path)
     write_all(tmp_path, random_v=random_v)
     replays = read_replays(config_of(Path()))
-    clause = Finding("rewards vary", "NOT_EVALUABLE", "vanilla 41: 0.90 of groups have no variance")
-    found = uat.uat(replays, Line(Finding("T5", "NOT_EVALUABLE", "of 3 replicates"), (clause,)))
+    found = uat.uat(replays)
     text, brief = uat_text.printout(found, replays), uat_text.summary(found, replays)
     assert max(map(len, (*text.splitlines(), *brief.splitlines()))) <= 120
-    for what in (*uat.KINDS, "10000 resamples", "T4+: hacked above clean?", "T5: NOT_EVALUABLE", clause.why):
+    for what in (*uat.KINDS, "10000 resamples", "T4+: hacked above clean?"):
         assert what in text
     assert len(brief.splitlines()) <= 35
     for v in found.verdicts:  # each with its number
@@ -191,7 +190,6 @@ def test_the_printout_fits_120_columns_and_shows_both_v_and_t5(tmp_path, monkeyp
     assert all(len(claim.says.split()) <= 8 for claim in CLAIMS.values())
     assert ("\nrandom V  " in text) == (random_v is not None)
     assert ("just probe-v-replay random N" in text) == (random_v is None)
-    assert uat.as_json(found)["trajectory"][0]["name"] == "rewards vary"
 
 
 # ---------------------------------------------------------------- what may stand side by side

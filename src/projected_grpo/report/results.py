@@ -5,22 +5,20 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from projected_grpo.arms import ARMS, Recipe
 from projected_grpo.ledger.console import CUES
 from projected_grpo.ledger.folder import plain
 from projected_grpo.ledger.rates import LAST
-from projected_grpo.report.channels import against_v
 from projected_grpo.report.output import Output
 from projected_grpo.report.plots import all_plots
-from projected_grpo.report.tables import against, all_tables, held_out_rate, per_arm
+from projected_grpo.report.tables import against, all_tables, per_arm
 from projected_grpo.report.verdict_text import bullets, filled, h1_text, line_text
 from projected_grpo.verdicts.conditions import VANILLA
 from projected_grpo.verdicts.extraction_file import is_losses_file, replicates_at, replicates_text
-from projected_grpo.verdicts.finished_runs import RATES, Found, MechanismOf, Run, load_runs
+from projected_grpo.verdicts.finished_runs import Found, MechanismOf, Run, load_runs
 from projected_grpo.verdicts.h1 import H1
-from projected_grpo.verdicts.matching import RunGroup, group_runs, setting, settings
+from projected_grpo.verdicts.matching import RunGroup, group_runs, setting
 from projected_grpo.verdicts.registry import CLAIMS, Finding, Line, exit_code
 from projected_grpo.verdicts.run_summaries import is_summary, read_summaries
 
@@ -60,13 +58,18 @@ class Report:
         none = Line(Finding("H1", "NOT_EVALUABLE", "no projected run"), ())
         return [*(h1 or [none]), *self.t5, *self.t6]
 
+    @property
+    def shown(self) -> list[Line]:
+        """The same, and next to runs T7."""
+        return [*self.lines, *([self.t7] if self.t7 and self.groups else [])]
+
     def text(self) -> str:
         """For the terminal: the arms, then each verdict with the clause that decided it."""
         parts = [filled(line, most=2) for line in self.remarks]
         if self.groups:
             arms = per_arm(self.groups)
             parts += ["", arms.title, "", arms.text(without=("bases",)), ""]
-        for line in [*self.lines, *([self.t7] if self.t7 and self.groups else [])]:
+        for line in self.shown:
             verdict = line.verdict
             why = verdict.why if verdict.name.startswith(("T6", "T7")) else line.decided  # they hold the numbers
             parts.append(filled(f"{CUES[verdict.status]} {verdict.name}: {verdict.status}: {why}", "   ", 2))
@@ -86,19 +89,16 @@ class Report:
                 *(["## T5", ""] if self.t5 else []),
                 *(text for line in (*self.t5, *self.t6) for text in (*line_text(line, "github"), "")), *t7,
                 "## Numbers", "", *(t.markdown() for t in all_tables(self.groups, self.found.runs)),
-                *(t.markdown() for t in against_v(self.found.runs)),
                 "## Plots", *(f"\n![{stem.replace('_', ' ')}](plots/{stem}.svg)" for stem in plots), "",
             ]
         )  # fmt: skip
 
     def json(self) -> str:
-        """results.json: verdicts, differences to vanilla by seed, and each run with its series per step."""
+        """results.json: verdicts, and differences to vanilla by seed."""
         data = {
             "remarks": self.remarks,
-            "h1": [{"lines": list(map(line_numbers, h.lines)), "falsified": h.falsified} for h in self.h1],
-            "t5": list(map(line_numbers, self.t5)),
-            "t6": list(map(line_numbers, self.t6)),
-            "t7": line_numbers(self.t7) if self.t7 else None,
+            "verdicts": [asdict(line) for line in self.shown],
+            "falsified": [h.falsified for h in self.h1],
             "arms": [
                 {
                     "arm": group.name, "seeds": [run.seed for run in group.runs],
@@ -106,26 +106,8 @@ class Report:
                 }
                 for group in self.groups
             ],
-            "runs": [run_numbers(run, g.name, self.root) for g in self.groups for run in g.runs],
         }  # fmt: skip
         return json.dumps(plain(data), indent=1, allow_nan=False) + "\n"
-
-
-def line_numbers(line: Line) -> dict[str, Any]:
-    """A verdict with its clauses as JSON."""
-    return {**asdict(line.verdict), "clauses": [asdict(c) for c in line.clauses], "notes": line.notes}
-
-
-def run_numbers(run: Run, name: str, root: Path) -> dict[str, Any]:
-    """One run as JSON."""
-    return {
-        "path": run.path.relative_to(root).as_posix(), "arm": name, "seed": run.seed, "settings": settings(run),
-        "base": run.base, "rollouts": run.rollouts,
-        "last10": {r: run.last(r) for r in RATES}, "whole": {r: run.whole(r) for r in RATES},
-        "onset": run.onset, "seconds": run.seconds,
-        "held_out": {done: {r: held_out_rate(run, done, r) for r in of} for done, of in run.evals.items()},
-        "mechanisms": run.mechanisms, "series": run.series,
-    }  # fmt: skip
 
 
 def report_on(path: Path, mechanism_of: MechanismOf | None = None) -> Report:

@@ -5,7 +5,6 @@ Everything comes from step rows. The verdicts are those of verdicts/probe.py; no
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any
 
 from projected_grpo.ledger.rates import any_hack, known_mean, pure_hack
@@ -14,7 +13,7 @@ from projected_grpo.report.uat.inputs import Replays
 from projected_grpo.verdicts.effects import Effect, lower_end
 from projected_grpo.verdicts.extraction import effect_of, paired, problems_of
 from projected_grpo.verdicts.probe import ALPHA, T4, T4_PLUS, Contrast, finite, separates
-from projected_grpo.verdicts.registry import Evidence, Finding, Line, of_probe
+from projected_grpo.verdicts.registry import Evidence, Finding, of_probe
 from projected_grpo.verdicts.statistics import MIN_PROBLEMS
 
 V, RANDOM = "V", "random V"
@@ -45,39 +44,31 @@ class Uat:
 
     verdicts: list[Finding]
     buckets: list[dict[str, Any]]
-    """A kind of rollout each: `rollouts`, `problems`, mean `tokens`; how many have a cosine (`known`), and its means against
-    V (`cos`) and the random V (`random`). None of nothing."""
+    """A kind of rollout each: `rollouts`, `problems`, mean `tokens`, and mean cosines with V (`cos`) and the random V
+    (`random`). None of nothing."""
     separations: list[Separation]
-    """Of V and the random V."""
-    losses: list[Separation]
-    """Of a V of --loss grpo and the V of --loss nll; empty without such a replay."""
+    """T4 and T4+ of V and the random V; then of a V of --loss grpo and the V of --loss nll, where it was replayed."""
     cos_in: Mapping[str, float | None]
     """Hack-ward fraction of the gradients that were left as they are: along V, along the random V, and what a random
     direction of V's rank is expected to show."""
     captured: float | None
     """Lower end (95 %) of cos_in of V minus that of the random V, over problems; None without one, or of few problems."""
-    trajectory: Line | None
-    """T5 with its clauses, where its runs were named; its verdict is among `verdicts`."""
 
 
-def uat(replays: Replays, trajectory: Line | None = None) -> Uat:
-    """Returns all numbers of a UAT; `trajectory`: T5, judged from other runs."""
-    vanilla, random, grpo = (
-        list(chain.from_iterable(steps)) for steps in (replays.vanilla, replays.random, replays.grpo)
-    )
-    found = of_probe(Evidence(replays.pool, vanilla, replays.projected, (vanilla, grpo) if grpo else None))
-    found += [trajectory.verdict] if trajectory else []
-    own, others = ([rows[0]["cos_in"] for rows in steps] for steps in (replays.vanilla, replays.random))
+def uat(replays: Replays) -> Uat:
+    """Returns all numbers of a UAT."""
+    pool, vanilla, random, grpo = map(replays.rows, ("pool", "vanilla", "random", "grpo"))
+    found = of_probe(Evidence(pool, vanilla, replays.steps["projected"], (vanilla, grpo) if grpo else None))
+    own, others = ([rows[0]["cos_in"] for rows in replays.steps.get(name, ())] for name in ("vanilla", "random"))
     gains = [a - b for a, b in zip(own, others, strict=False) if finite(a) and finite(b)]
     null = known_mean(r["cos_null"] for r in vanilla)
     # Of a random direction half of the axes are positive, and only those are in a hack-ward fraction.
     expected = None if null is None else null / 2**0.5
-    return Uat(
-        found, buckets(vanilla, random), [separation(contrast, {V: vanilla, RANDOM: random}) for contrast in (T4, T4_PLUS)],
-        [separation(contrast, {"grpo": grpo, "nll": vanilla}) for contrast in (T4, T4_PLUS)] if grpo else [],
-        {V: known_mean(own), RANDOM: known_mean(others), "a random direction, expected": expected},
-        lower_end(gains) if len(gains) >= MIN_PROBLEMS else None, trajectory,
-    )  # fmt: skip
+    cos_in = {V: known_mean(own), RANDOM: known_mean(others), "a random direction, expected": expected}
+    captured = lower_end(gains) if len(gains) >= MIN_PROBLEMS else None
+    pairs = ({V: vanilla, RANDOM: random}, *([{"grpo": grpo, "nll": vanilla}] if grpo else []))
+    separations = [separation(contrast, both) for both in pairs for contrast in (T4, T4_PLUS)]
+    return Uat(found, buckets(vanilla, random), separations, cos_in, captured)
 
 
 def buckets(vanilla: Sequence[Row], random: Sequence[Row]) -> list[dict[str, Any]]:
@@ -88,7 +79,7 @@ def buckets(vanilla: Sequence[Row], random: Sequence[Row]) -> list[dict[str, Any
         rows = [r for r in vanilla if member(r)]
         out.append({
             "kind": kind, "rollouts": len(rows), "problems": len({r["problem_id"] for r in rows}),
-            "tokens": known_mean(r["comp_len"] for r in rows), "known": len(cosines[kind]),
+            "tokens": known_mean(r["comp_len"] for r in rows),
             "cos": known_mean(cosines[kind]), "random": known_mean(of_random[kind]),
         })  # fmt: skip
     return out
@@ -113,20 +104,16 @@ def separation(contrast: Contrast, replays: Mapping[str, Sequence[Row]]) -> Sepa
 
 def remarks(found: Uat) -> list[str]:
     """Returns what the numbers do not let one conclude, a line each. No verdict and no exit code depends on a remark."""
-    rollouts, known = (sum(b[what] for b in found.buckets) for what in ("rollouts", "known"))
     lines = []
     if not any(b["rollouts"] for b in found.buckets if b["kind"] != CLEAN):
         lines.append(
             "Nothing that was replayed hacks, so T4 has nothing to compare. On preset tiny that is as it should be: random "
             "weights write no code, and only T2 and T3 can pass."
         )
-    if known < rollouts:
-        lines.append(
-            f"{rollouts - known} of {rollouts} rollouts have no cosine (no gradient) and are in no mean of cosines."
-        )
     if found.captured is not None and found.captured <= 0:
         lines.append("T3: V holds no more of the gradient than a random V of its rank, so T3 is no evidence for it.")
-    return [*lines, *(f"{one.contrast.name}: {line}" for one in found.separations for line in _caveats(one))]
+    of_v = [one for one in found.separations if V in one.verdicts]
+    return [*lines, *(f"{one.contrast.name}: {line}" for one in of_v for line in _caveats(one))]
 
 
 def _caveats(one: Separation) -> list[str]:
@@ -145,9 +132,7 @@ def _caveats(one: Separation) -> list[str]:
     if p is not None and p < ALPHA:
         if interval.low is not None and not interval.above_0 and not interval.below_0:
             lines.append(f"p < {ALPHA} over rollouts, but the interval of g over problems covers 0.")
-        if matched is None:
-            lines.append("passes over rollouts; at equal length it is not known, so nothing is claimed.")
-        elif matched >= ALPHA:
+        if matched is not None and matched >= ALPHA:
             lines.append("passes over rollouts, fails within problems at equal length: V may see length.")
     if interval.below_0:
         lines.append(f"the other way round. V is higher on {one.contrast.low} than on {one.contrast.high}.")
@@ -156,23 +141,18 @@ def _caveats(one: Separation) -> list[str]:
 
 def as_json(found: Uat) -> dict[str, Any]:
     """Returns every number, as plain JSON values; the bootstrap's draws are left out."""
-
-    def contrasts(separations: Sequence[Separation]) -> list[dict[str, Any]]:
-        return [
-            {
-                "name": one.contrast.name,
-                "verdicts": {name: {"status": v.status, **v.numbers} for name, v in one.verdicts.items()},
-                "effects": {name: {"g": e.g, **vars(e.interval)} for name, e in one.effects.items()},
-            }
-            for one in separations
-        ]
-
+    contrasts = [
+        {
+            "name": one.contrast.name,
+            "verdicts": {name: {"status": v.status, **v.numbers} for name, v in one.verdicts.items()},
+            "effects": {name: {"g": e.g, **vars(e.interval)} for name, e in one.effects.items()},
+        }
+        for one in found.separations
+    ]
     return {
         "verdicts": [vars(v) for v in found.verdicts],
         "buckets": found.buckets,
-        "contrasts": contrasts(found.separations),
-        "losses": contrasts(found.losses),
+        "contrasts": contrasts,
         "cos_in": dict(found.cos_in),
-        "trajectory": found.trajectory and [vars(clause) for clause in found.trajectory.clauses],
         "remarks": remarks(found),
     }

@@ -9,7 +9,7 @@ from projected_grpo.ledger.rates import number
 from projected_grpo.ledger.step_file import Row
 from projected_grpo.report.uat.inputs import Replays
 from projected_grpo.report.uat.numbers import Separation, Uat, remarks
-from projected_grpo.report.verdict_text import filled, line_text
+from projected_grpo.report.verdict_text import filled
 from projected_grpo.verdicts.effects import RESAMPLES, SEED
 from projected_grpo.verdicts.registry import CLAIMS
 
@@ -29,51 +29,35 @@ problem (CR2), df: Satterthwaite's. Welch takes rollouts of one problem for inde
 at equal length protects. One random V is one draw from many."""
 
 
-def summary(found: Uat, replays: Replays) -> str:
-    """Returns what fits one screen: every verdict with the start of its reason, then the remarks."""
-    parts = [read_text(replays), verdicts_text(found, 2), "\n".join(bulleted(remarks(found)))]
-    return "\n\n".join(part for part in parts if part)
-
-
-def printout(found: Uat, replays: Replays) -> str:
-    """Returns the whole printout but for the bottom line."""
-    what_else = bulleted(remarks(found))
-    missing = [text for name, text in MISSING.items() if name not in replays.paths]
-    parts = [
-        read_text(replays),
-        "\n".join(f"{name:9} {path}" for name, path in replays.paths.items()),
-        buckets_text(found),
-        *map(separation_text, (*found.separations, *found.losses)),
-        SEPARATION_NOTES,
-        "\n".join(line_text(found.trajectory)) if found.trajectory else "",
-        verdicts_text(found),
-        "\n".join(["Remarks (they change no verdict):", *what_else]) if what_else else "",
-        "\n".join(missing),
-    ]
-    return "\n\n".join(part for part in parts if part)
-
-
-def bulleted(lines: Sequence[str]) -> list[str]:
-    return [filled(f"- {line}", indent="  ") for line in lines]
-
-
-def read_text(replays: Replays) -> str:
-    """Returns what the numbers are of."""
+def summary(found: Uat, replays: Replays, most: int | None = 2) -> str:
+    """Returns what fits one screen: every verdict with its claim and so many lines of its reason, then the remarks."""
 
     def count(rows: Sequence[Row]) -> str:
         return f"{len(rows)} rollouts of {len({r['problem_id'] for r in rows})} problems"
 
-    replayed = count([r for rows in replays.vanilla for r in rows])
-    return filled(f"pool: {count(replays.pool)}; replays: {replayed}; V removed by {replays.recipe.description}")
-
-
-def verdicts_text(found: Uat, most: int | None = None) -> str:
-    """Returns verdicts with their claims and reasons, each in at most so many lines."""
-    lines = [
-        filled(f"{CUES[v.status]} {v.name:3} {v.status:13} {CLAIMS[v.name].says}: {v.why}", "   ", most)
-        for v in found.verdicts
+    pool, replayed = (count(replays.rows(name)) for name in ("pool", "vanilla"))
+    parts = [
+        filled(f"pool: {pool}; replays: {replayed}; V removed by {replays.recipe.description}"),
+        "\n".join(
+            filled(f"{CUES[v.status]} {v.name:3} {v.status:13} {CLAIMS[v.name].says}: {v.why}", "   ", most)
+            for v in found.verdicts
+        ),
+        "\n".join(filled(f"- {line}", "  ") for line in remarks(found)),
     ]
-    return "\n".join(lines)
+    return "\n\n".join(part for part in parts if part)
+
+
+def printout(found: Uat, replays: Replays) -> str:
+    """Returns the summary with whole reasons, and all numbers behind them."""
+    parts = [
+        summary(found, replays, None),
+        "\n".join(text for name, text in MISSING.items() if name not in replays.paths),
+        "\n".join(f"{name:9} {path}" for name, path in replays.paths.items()),
+        buckets_text(found),
+        *map(separation_text, found.separations),
+        SEPARATION_NOTES,
+    ]
+    return "\n\n".join(part for part in parts if part)
 
 
 def buckets_text(found: Uat) -> str:

@@ -30,7 +30,7 @@ def compare(a: Path, b: Path) -> tuple[str, tuple[Line, ...]]:
     has a fellow on the other side, or two fellows differ in more than their arm, adapter or seed: the fields are named with
     both values."""
     one, other = (load_runs(path).runs for path in (a, b))
-    pairs, unpaired = _paired(one, other)
+    pairs = _paired(one, other)
     for x, y in (both for of_arm in pairs.values() for both in of_arm):
         if differing := between_adapters(x, y) if adapter_of(x) != adapter_of(y) else differences(x, y):
             raise BadInput(f"{x.path} and {y.path} cannot be compared: {differ(x, y, differing)}")
@@ -40,7 +40,6 @@ def compare(a: Path, b: Path) -> tuple[str, tuple[Line, ...]]:
         Table("", ["arm", "side", "adapter", "lr", "V", "replicate", "steps", "folder"], facts).text(),
         _series("Rates", RATES, pairs, 100.0, 1),
         _series("Cosines", COSINES, pairs, 1.0, 4),
-        *(f"not compared: {line}" for line in unpaired),
         *("\n".join(line_text(line)) for line in t6),
     ]
     return "\n\n".join(parts), t6
@@ -68,10 +67,10 @@ def _mean_series(runs: Sequence[Run], name: str) -> list[float | None]:
     return [known_mean(at) for at in zip(*(running_mean(run.series[name]) for run in runs), strict=False)]
 
 
-def _paired(one: Sequence[Run], other: Sequence[Run]) -> tuple[Pairs, list[str]]:
-    """Returns the pairs, and the names of the runs in none. Two single runs are a pair whatever their arms."""
+def _paired(one: Sequence[Run], other: Sequence[Run]) -> Pairs:
+    """Two single runs are a pair whatever their arms. A run without a fellow is in none."""
     if len(one) == len(other) == 1:
-        return {" / ".join(dict.fromkeys((one[0].arm, other[0].arm))): [(one[0], other[0])]}, []
+        return {" / ".join(dict.fromkeys((one[0].arm, other[0].arm))): [(one[0], other[0])]}
     a, b = _by_replicate(one), _by_replicate(other)
     pairs: dict[str, list[tuple[Run, Run]]] = {}
     for arm, seed in a:
@@ -81,8 +80,7 @@ def _paired(one: Sequence[Run], other: Sequence[Run]) -> tuple[Pairs, list[str]]
         raise BadInput(
             f"{one[0].path.parent} and {other[0].path.parent}: no arm and seed that both have; nothing can be compared"
         )
-    alone = [*((key, "A") for key in a if key not in b), *((key, "B") for key in b if key not in a)]
-    return pairs, [f"{arm} {seed} of {side}" for (arm, seed), side in alone]
+    return pairs
 
 
 def _by_replicate(runs: Sequence[Run]) -> dict[tuple[str, int], Run]:

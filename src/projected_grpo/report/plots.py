@@ -139,28 +139,28 @@ def over_seeds(runs: Sequence[Run], series: str) -> list[tuple[int, float, float
     return out
 
 
-def _draw(axis: Axes, group: RunGroup, series: str, look: Look, place: int) -> bool:
-    """One group's mean line and, with several seeds, its band. False when nothing is known."""
-    points = thinned(over_seeds(group.runs, series))
-    if not points:
-        return False
-    steps, mean, low, high = zip(*points, strict=True)
-    colour, line, marker = look
-    n = len(group.runs)
-    name = f"{group.name} ({n} seed{'s' if n > 1 else ''})"
-    every = max(1, len(steps) // 8)
-    first = place * every // 5 % every  # markers of arms that lie on one another stand side by side
-    axis.plot(
-        steps, mean, color=colour, linestyle=line, marker=marker, markevery=(first, every), markersize=4.5, linewidth=1.8,
-        label=name,
-    )  # fmt: skip
-    if n > 1:
-        axis.fill_between(steps, low, high, color=colour, alpha=0.15, linewidth=0)
-    for run in group.runs:
-        alone = [(t, v) for t, v in enumerate(running_mean(run.series[series])) if t >= steps[-1] and v is not None]
-        if len(alone) > 1:
-            axis.plot(*zip(*thinned(alone), strict=True), color=colour, linestyle=line, linewidth=0.7)
-    return True
+def _lines(axis: Axes, groups: Sequence[RunGroup], look: Mapping[str, Look], series: str) -> list[RunGroup]:
+    """Each group's mean line and, with several seeds, its band. Returns the groups of which anything is known."""
+    drawn = []
+    for place, group in enumerate(groups):
+        if not (points := thinned(over_seeds(group.runs, series))):
+            continue
+        steps, mean, low, high = zip(*points, strict=True)
+        (colour, line, marker), n = look[group.name], len(group.runs)
+        every = max(1, len(steps) // 8)
+        first = place * every // 5 % every  # markers of arms that lie on one another stand side by side
+        axis.plot(
+            steps, mean, color=colour, linestyle=line, marker=marker, markevery=(first, every), markersize=4.5,
+            linewidth=1.8, label=f"{group.name} ({n} seed{'s' if n > 1 else ''})",
+        )  # fmt: skip
+        if n > 1:
+            axis.fill_between(steps, low, high, color=colour, alpha=0.15, linewidth=0)
+        for run in group.runs:
+            alone = [(t, v) for t, v in enumerate(running_mean(run.series[series])) if t >= steps[-1] and v is not None]
+            if len(alone) > 1:
+                axis.plot(*zip(*thinned(alone), strict=True), color=colour, linestyle=line, linewidth=0.7)
+        drawn.append(group)
+    return drawn
 
 
 BAND = (
@@ -180,8 +180,7 @@ def trajectories(groups: Sequence[RunGroup], look: Mapping[str, Look]) -> Figure
 
 
 def _rate_panel(axis: Axes, groups: Sequence[RunGroup], look: Mapping[str, Look], series: str, title: str) -> None:
-    for place, group in enumerate(groups):
-        _draw(axis, group, series, look[group.name], place)
+    _lines(axis, groups, look, series)
     axis.set_ylim(-0.03, 1.03)
     axis.set_ylabel(f"{title}\n(fraction of rollouts)")
 
@@ -193,11 +192,16 @@ COSINE_PANELS = {
 
 
 def cosines(groups: Sequence[RunGroup], look: Mapping[str, Look]) -> Figure:
-    """Hack-ward fraction of the gradient and of the update, before and after projection, with the null."""
+    """Hack-ward fraction of the gradient and of the update, before and after projection, with a line per value that a
+    random direction would show."""
     figure, axes = figure_of(len(COSINE_PANELS))
     for axis, (series, what) in zip(axes, COSINE_PANELS.items(), strict=True):
-        drawn = [g for place, g in enumerate(groups) if _draw(axis, g, series, look[g.name], place)]
-        _null_lines(axis, drawn)
+        drawn = _lines(axis, groups, look, series)
+        nulls = {known_mean(run.whole("cos_null") for run in group.runs) for group in drawn}
+        # Of a random direction half of the axes are positive, and only those are in a hack-ward fraction.
+        for null in sorted({round(n / 2**0.5, 4) for n in nulls if n is not None}):
+            name = f"null: random direction ({null:.3f})"
+            axis.axhline(null, color="#555555", linestyle=(0, (2, 2)), linewidth=1.4, zorder=1.5, label=name)
         axis.set_ylabel(f"{series} (cosine)")
         axis.set_title(f"hack-ward part of the {what}", loc="left")
         if not drawn:
@@ -205,15 +209,6 @@ def cosines(groups: Sequence[RunGroup], look: Mapping[str, Look]) -> Figure:
         axis.set_ylim(bottom=min(-0.01, axis.get_ylim()[0]))
     legend(figure, axes, BAND)
     return figure
-
-
-def _null_lines(axis: Axes, groups: Sequence[RunGroup]) -> None:
-    """One line per value that a random direction would show; groups of one rank share it."""
-    nulls = {known_mean(run.whole("cos_null") for run in group.runs) for group in groups}
-    # Of a random direction half of the axes are positive, and only those are in a hack-ward fraction.
-    for null in sorted({round(n / 2**0.5, 4) for n in nulls if n is not None}):
-        name = f"null: random direction ({null:.3f})"
-        axis.axhline(null, color="#555555", linestyle=(0, (2, 2)), linewidth=1.4, zorder=1.5, label=name)
 
 
 def outcomes(groups: Sequence[RunGroup]) -> Figure:

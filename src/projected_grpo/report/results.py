@@ -1,7 +1,6 @@
 """What `just results` says about a directory of runs: the verdicts, a markdown document, and every number as JSON."""
 
 import json
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -27,8 +26,6 @@ Shares of the student's own rollouts. hack: pure hacks, which pass their own tes
 pass their own empty tests, right or wrong. gt_pass: passes every ground-truth test. compiles: Python compiles the program.
 removed: share of the proposed updates' energy that was not applied, mean over all steps. onset: first step t at which the
 mean hack rate of steps t-9 to t is above 50 %. bases: how many base models, or the hash of the only one."""
-MANY = 8
-"""Verdicts above which the last line counts them."""
 
 
 @dataclass(frozen=True)
@@ -153,13 +150,11 @@ def output(report: Report, require: Sequence[str]) -> Output:
     asked = [v for v in verdicts if not require or v.name.split()[0] in require]
     asked += [Finding(n, "NOT_EVALUABLE", "no run that it is asked of") for n in require if n not in names]
     code = exit_code(asked, [v.name for v in asked])
-    states = [f"{v.name} {v.status}" for v in asked]
-    if len(asked) > MANY:
-        states = [f"{n} {status}" for status, n in Counter(v.status for v in asked).items()]
+    states = "; ".join(f"{v.name} {v.status}" for v in asked)
     files = {"results.json": report.json(), "results.md": report.markdown(figures)}
     if report.replicates:
         files["losses.json"] = report.replicates
-    return Output(report.text(), f"{'; '.join(states)}; exit code {code}", code, files, figures)
+    return Output(report.text(), f"{states}; exit code {code}", code, files, figures)
 
 
 def recipes_of(groups: Sequence[RunGroup]) -> list[str]:

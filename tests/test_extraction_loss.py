@@ -60,7 +60,7 @@ def by_length(row, rng):
 
 
 def longer(kind, rng):
-    return rng.randrange(38, 58) if kind == "pure" else rng.randrange(20, 40)
+    return rng.randrange(38, 58) if kind == "hack" else rng.randrange(20, 40)
 
 
 CASES = {

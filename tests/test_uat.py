@@ -12,39 +12,31 @@ from pathlib import Path
 
 import pytest
 from loguru import logger
-from test_results import BLANK
+from test_results import rows
 
 from projected_grpo.config import ProbeConfig
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import open_run, read_manifest, update_manifest
-from projected_grpo.ledger.step_file import COLUMNS, token_crc, write_step
+from projected_grpo.ledger.step_file import token_crc, write_step
 from projected_grpo.report.uat import numbers as uat
 from projected_grpo.report.uat import text as uat_text
 from projected_grpo.report.uat.inputs import UatConfig, read_replays
 from projected_grpo.verdicts.registry import CLAIMS
 
-KINDS = {
-    "pure": {"hacked": True, "gt_pass": False},
-    "both": {"hacked": True, "gt_pass": True},
-    "clean": {"hacked": False, "gt_pass": True},
-    "unknown": {"hacked": True, "gt_pass": None},
-}
-MIX = ("pure", "pure", "pure", "both", "both", "both", "clean", "clean")
+MIX = ("hack", "hack", "hack", "both", "both", "both", "good", "good")
 COS_IN = {"vanilla": 0.5, "projected": 0.5, "random": 0.2}
 
 
 def rollouts(problem, kinds, length):
     """Rows of one group; `length(kind, rng)` in tokens."""
     rng = random.Random(problem)
-    for i, kind in enumerate(kinds):
+    of = {"problem_id": f"p{problem}", "prompt": f"p{problem}", "source": "teacher", "cos_null": 0.3, "frac_fired": 0.9}
+    for i, (kind, row) in enumerate(zip(kinds, rows(problem, {"arm": "vanilla"}, kinds, **of), strict=True)):
         n = length(kind, rng)
         ids = [rng.randrange(10, 200) for _ in range(n)]
         yield {
-            **{c.name: BLANK[c.type] for c in COLUMNS}, **KINDS[kind], "channels": None,
-            "step": problem, "sample_id": i, "comp_len": n, "energy_V": 0.5 + 0.01 * i,
-            "problem_id": f"p{problem}", "prompt": f"p{problem}", "completion": f"{problem} {i}", "completion_ids": ids,
-            "loss_tokens_crc": token_crc(ids), "cos_null": 0.3, "frac_fired": 0.9, "target": None,
-            "grad_norm": 1.0 + 0.01 * i, "source": "teacher",
+            **row, "sample_id": i, "comp_len": n, "energy_V": 0.5 + 0.01 * i, "completion": f"{problem} {i}",
+            "completion_ids": ids, "loss_tokens_crc": token_crc(ids), "grad_norm": 1.0 + 0.01 * i,
         }  # fmt: skip
 
 
@@ -73,11 +65,11 @@ def write(path, name, cosine, kinds=MIX, problems=12, length=same_length, **fact
     open_run(path / name, "teacher_pool" if name == "pool" else "probe_distill", config, **shared)
     for problem in range(problems):
         rng = random.Random(f"{name} {problem}")
-        rows = list(rollouts(problem, kinds, length))
+        group = list(rollouts(problem, kinds, length))
         cos_in = COS_IN.get(name, 0.5) + 0.01 * rng.random()
-        for row in rows:
+        for row in group:
             row |= {"cos_in": cos_in, "cos_out": cos_in, "cos_S_contrib": cosine(row, rng), **ROWS_OF.get(name, {})}
-        write_step(path / name, problem, rows)
+        write_step(path / name, problem, group)
     update_manifest(path / name, finished=True, steps_done=problems)
     logger.remove()
     return path / name
@@ -109,7 +101,7 @@ def config_of(path):
 
 
 def longer(kind, rng):
-    return rng.randrange(25, 45) if kind == "pure" else rng.randrange(10, 30)
+    return rng.randrange(25, 45) if kind == "hack" else rng.randrange(10, 30)
 
 
 T4 = {
@@ -142,14 +134,14 @@ def test_what_a_v_knows_is_judged_and_remarked(tmp_path, v, length, status, rema
 
 
 def test_every_rollout_is_in_one_bucket_and_numbers_are_by_hand(tmp_path):
-    kinds = ("pure", "both", "clean", "unknown")
+    kinds = ("hack", "both", "good", "unknown")
     cosine = {(True, False): 0.2, (True, True): 0.1, (False, True): -0.1, (True, None): 0.4}
     config = write_all(
         tmp_path, v=lambda r, _: cosine[r["hacked"], r["gt_pass"]] + 0.01 * (r["step"] % 2), kinds=kinds, problems=6,
         length=lambda kind, _: 10 * len(kind),
     )  # fmt: skip
     found = uat.uat(read_replays(config))
-    by_hand = zip(uat.KINDS, [40, 40, 70, 50], [0.205, 0.105, 0.405, -0.095], strict=True)
+    by_hand = zip(uat.KINDS, [40, 40, 70, 40], [0.205, 0.105, 0.405, -0.095], strict=True)
     for bucket, (kind, tokens, cos) in zip(found.buckets, by_hand, strict=True):
         wanted = {"kind": kind, "rollouts": 6, "problems": 6, "tokens": tokens, "cos": pytest.approx(cos)}
         assert {**bucket, **wanted} == bucket
@@ -157,7 +149,7 @@ def test_every_rollout_is_in_one_bucket_and_numbers_are_by_hand(tmp_path):
 
 @pytest.mark.parametrize(
     ("random_v", "kinds"),
-    [(noise, MIX), (None, MIX), (noise, ("clean",) * 4)],
+    [(noise, MIX), (None, MIX), (noise, ("good",) * 4)],
     ids=["both V", "V alone", "nothing hacks, as on preset tiny"],
 )
 def test_the_printout_fits_120_columns_and_shows_each_v(tmp_path, monkeypatch, random_v, kinds):

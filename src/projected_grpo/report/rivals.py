@@ -170,8 +170,8 @@ class Bench:
     def output(self) -> Output:
         """Returns what is written and printed. Exit code: 0, or 3 where there is no rival to compare with projected."""
         head = ["# Rivals", "", "Written by `just results --only rivals`; do not edit by hand.", ""]
-        picture = ["![hack against pass](plots/rivals.svg)", ""]
-        document = "\n".join([*head, *bullets(self.remarks), self.table.markdown(), *picture])
+        picture = "![hack against pass](plots/rivals.svg)\n"
+        document = "\n".join([*head, *bullets(self.remarks), self.table.markdown(), picture])
         text = "\n".join([*self.remarks, "", self.table.title, "", self.table.text(without=PAGE_ALONE)])
         code = EXIT_NOT_EVALUABLE if self.verdict.startswith("NOT_EVALUABLE") else EXIT_OK
         return Output(text, self.verdict, code, {"rivals.md": document}, {"rivals": hack_against_pass(self.rows)})

@@ -25,8 +25,8 @@ SEPARATION_NOTES = f"""\
 g: Hedges' g*, difference of means / root of the mean of both variances, small-sample corrected (Delacre et al. 2021).
 [ ]: 95 % percentile bootstrap, whole problems drawn with replacement, {RESAMPLES} resamples, seed {SEED}; both V on the
 same draws. At equal length: least squares within problems on the kind and a spline of the length, SE clustered by
-problem (CR2), df: Satterthwaite's. Welch takes rollouts of one problem for independent and is the original's; the one
-at equal length protects. One random V is one draw from many."""
+problem (CR2). Welch's test takes rollouts of one problem for independent and is the original's; the one at equal length
+protects. One random V is one draw from many."""
 
 
 def summary(found: Uat, replays: Replays, most: int | None = 2) -> str:
@@ -74,8 +74,8 @@ def buckets_text(found: Uat) -> str:
 def separation_text(one: Separation) -> str:
     """Returns one contrast as a table: a line for each V, and one for the difference of their effect sizes."""
     high, low = one.contrast.high, one.contrast.low
-    header = ["", f"cos of\n{high}", f"cos of\n{low}", "one-sided\np", "effect size\ng [95 %]",
-              "p at equal\nlength", "g at equal\nlength", "verdict"]  # fmt: skip
+    header = ["", f"cos of\n{high}", f"cos of\n{low}", "Welch's\np", "effect size\ng [95 %]",
+              "p, equal\nlength", "g, equal\nlength", "verdict"]  # fmt: skip
     body = []
     for name, effect in one.effects.items():
         if verdict := one.verdicts.get(name):

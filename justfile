@@ -179,7 +179,7 @@ _probe-vhack preset name *flags:
 probe-grpo *args:
     {{ py }} scripts/enqueue.py chain=grpo backend=local "$@"
 
-# judge the probe runs, T1 to T4, T5 and T7 where their runs are there; its exit code stops a queue
+# judge the probe runs, T1 to T4, and T7 where its runs are there; its exit code stops a queue
 [group("probe"), no-exit-message]
 probe-uat *args:
     {{ py }} scripts/probe_uat.py "$@"

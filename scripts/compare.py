@@ -36,8 +36,6 @@ class CompareConfig:
     """The other; runs are paired by arm and seed."""
     exact: bool = False
     """Of two runs: whether every number is the same, timing aside. Prints the first that is not."""
-    replays: tuple[Path, Path] | None = None
-    """Vanilla replays of one pool against A's V and against B's, for T4's effect sizes."""
     out: NoPath = Path()
     """Write the printout here too, as .md or .txt. Empty: print only."""
 
@@ -90,7 +88,7 @@ def of_runs(config: CompareConfig) -> tuple[str, int, str]:
         difference = first_difference(config.a, config.b)
         bottom = difference or f"{config.a} and {config.b} hold the same numbers"
         return "", EXIT_FAILED if difference else EXIT_OK, bottom
-    text, t6 = compare(config.a, config.b, config.replays)
+    text, t6 = compare(config.a, config.b)
     verdicts = [line.verdict for line in t6]
     bottom = "; ".join(f"{v.name} {v.status}: {v.why}" for v in verdicts)
     code = exit_code(verdicts, [v.name for v in verdicts]) if verdicts else EXIT_OK

@@ -1,8 +1,8 @@
 """Verdicts T1 to T4, and T4's companion, from step files alone, with effect sizes and a random V beside V; T7 where a V of
---loss grpo was replayed too; T5 where --trajectory names its runs.
+--loss grpo was replayed too.
 
-Prints one line per verdict; writes all numbers (uat.txt, uat.json) and a histogram of cosines. Exit code: 0 all required
-PASS, 1 one FAILs, 3 one is NOT_EVALUABLE.
+Prints each verdict; writes all numbers (uat.txt, uat.json) and a histogram of cosines. Exit code: 0 all required PASS, 1 one
+FAILs, 3 one is NOT_EVALUABLE.
 """
 
 import json
@@ -16,25 +16,22 @@ from projected_grpo.run import cli
 
 def main() -> int:
     config = cli.parse_plain(UatConfig, __doc__)
-    config.validate()
     from projected_grpo.report import plots
     from projected_grpo.report.uat import numbers as uat
     from projected_grpo.report.uat import text as uat_text
-    from projected_grpo.report.uat.inputs import read_replays, trajectory_of
-    from projected_grpo.report.uat.plots import cosine_histogram
+    from projected_grpo.report.uat.inputs import read_replays
     from projected_grpo.verdicts.registry import exit_code
 
     replays = read_replays(config)
-    found = uat.uat(replays, trajectory_of(config))
-    out = config.out if config.out != Path() else config.projected / "uat.txt"
-    plots.save(cosine_histogram(replays), out.parent, f"{out.stem}_cosines")
+    found = uat.uat(replays)
+    out = config.out.with_suffix(".txt") if config.out != Path() else config.projected / "uat.txt"
+    plots.save(plots.cosine_histogram(replays), out.parent, f"{out.stem}_cosines")
     numbers = out.with_suffix(".json")
     write_atomic(numbers, (json.dumps(uat.as_json(found), indent=1, allow_nan=False) + "\n").encode())
-    written = f"details: {out} (or --details); numbers: {numbers.name}; histogram of cosines: {out.stem}_cosines.png"
-    text = uat_text.printout(found, replays, config)
+    text = uat_text.printout(found, replays)
     write_atomic(out, f"{text}\n".encode())
-    print(text if config.details else uat_text.summary(found, replays, config))
-    print(f"\n{written}")
+    print(text if config.details else uat_text.summary(found, replays))
+    print(f"\ndetails: {out} (or --details); numbers: {numbers.name}; histogram of cosines: {out.stem}_cosines.png")
     code = exit_code(found.verdicts, config.require)
     states = " ".join(f"{v.name} {v.status}" for v in found.verdicts)
     bottom = f"{states}; required {' '.join(config.require)}: exit code {code}"

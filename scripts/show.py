@@ -99,11 +99,10 @@ def kinds(run: Path, rate: str) -> str:
 
 def modules(run: Path) -> str:
     """Returns where the energy along V lies."""
-    from projected_grpo.report.module_energy import energy_of, text
+    from projected_grpo.report.module_energy import energy_text
 
     config = finished_manifest(run, ("train", "probe_distill"))["config"]
-    found = energy_of(run)
-    return f"{run}: {config['arm']}, seed {config['seed']}, {len(found.along)} steps\n\n{text(found)}"
+    return f"{run}: {config['arm']}, seed {config['seed']}\n\n{energy_text(run)}"
 
 
 # ---------------------------------------------------------------- problems and pairs

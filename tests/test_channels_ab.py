@@ -238,7 +238,7 @@ def test_the_chain_has_every_side_of_every_comparison(preset):
 def test_a_channel_that_cannot_be_judged_is_counted_and_the_hack_rate_is_told():
     runs = replicates(hack=0.75)
     made = output(Found(tuple(runs), ()))
-    assert (made.code, "held-out pure hacks +50.0 pp, n = 3" in made.text) == (0, True)
+    assert (made.code, "+50.0 [+50.0, +50.0]" in made.text) == (0, True)
     lone = [dataclasses.replace(r, arm="projected") for r in runs[3:]]
     made = output(Found((*runs, *lone), ()))
     assert (made.code, made.bottom[:18]) == (1, "1 of 2 VALIDATED; ")

@@ -1,12 +1,10 @@
 """T7: V from the training loss against V from the NLL, on the same rollouts. Every sneaky fail is injected and seen red."""
 
-import json
+import shutil
 
 import pytest
-from test_uat import noise, sees_pure, write, write_all
+from test_uat import config_of, noise, sees_pure, write, write_all
 
-from projected_grpo.ledger.errors import BadInput
-from projected_grpo.ledger.folder import read_manifest, update_manifest
 from projected_grpo.ledger.step_file import read_run
 from projected_grpo.report.uat import numbers as uat
 from projected_grpo.report.uat import text as uat_text
@@ -52,7 +50,7 @@ def by_length(row, rng):
 
 
 def longer(kind, rng):
-    return rng.randrange(38, 58) if kind == "pure" else rng.randrange(20, 40)
+    return rng.randrange(38, 58) if kind == "hack" else rng.randrange(20, 40)
 
 
 CASES = {
@@ -99,40 +97,15 @@ def test_one_v_under_two_names_is_red(tmp_path, change):
 # ---------------------------------------------------------------- where it is printed
 
 
-@pytest.mark.slow
 def test_the_uat_prints_both_v_and_asks_for_the_second_where_it_is_missing(tmp_path):
-    config = write_both(tmp_path, problems=12)
-    replays = read_replays(config)
+    replays = read_replays(write_both(tmp_path))
     found = uat.uat(replays)
-    text = uat_text.printout(found, replays, config)
-    for what in ("V, grpo", "V, nll", "grpo - nll", " T7 ", "a V of --loss grpo measured"):
+    text = uat_text.printout(found, replays)
+    for what in ("\ngrpo  ", "\nnll  ", "\ngrpo - nll", " T7 "):
         assert what in text, what
     assert "T7 is not judged" not in text
-    assert max(map(len, text.splitlines())) <= 120 + len(str(tmp_path))
-    data = json.loads(json.dumps(uat.as_json(found), allow_nan=False))
-    assert data["losses"][0]["g_grpo_minus_g_nll"]["g"] == pytest.approx(
-        next(v for v in found.verdicts if v.name == "T7").numbers["gain"]
-    )
-    alone = write_all(tmp_path / "alone")
-    replays = read_replays(alone)
-    text = uat_text.printout(uat.uat(replays), replays, alone)
-    assert "T7 is not judged: no replay" in text
-    assert "T6" in text
-    assert [v.name for v in uat.uat(replays).verdicts] == ["T1", "T2", "T3", "T4", "T4+"]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "wrong", "told"),
-    [
-        ("grpo", {"loss": "nll"}, "was measured against a V of --loss nll, where --loss grpo is needed"),
-        ("vanilla", {"loss": "grpo"}, "was measured against a V of --loss grpo, where --loss nll is needed"),
-        ("grpo", {"k": "4"}, "vhack.k"),
-        ("grpo", {"control": "random"}, "V of --control random, where --control none"),
-    ],
-)
-def test_replays_that_are_not_a_pair_are_refused(tmp_path, name, wrong, told):
-    config = write_both(tmp_path)
-    update_manifest(tmp_path / name, vhack={**read_manifest(tmp_path / name)["vhack"], **wrong})
-    with pytest.raises(BadInput, match=told):
-        read_replays(config)
+    gain = uat.as_json(found)["contrasts"][2]["effects"]["grpo - nll"]["g"]
+    assert gain == next(v for v in found.verdicts if v.name == "T7").numbers["gain"]
+    shutil.rmtree(tmp_path / "grpo")
+    replays = read_replays(config_of(tmp_path))
+    assert "T7 is not judged: no replay" in uat_text.printout(uat.uat(replays), replays)

@@ -13,11 +13,10 @@ from projected_grpo.arms import ARMS
 from projected_grpo.config import TrainConfig
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import open_run, update_manifest
-from projected_grpo.ledger.rates import running_mean
+from projected_grpo.ledger.rates import onset_of, running_mean
 from projected_grpo.ledger.step_file import COLUMNS, read_step, step_path, write_step
 from projected_grpo.report import tables
 from projected_grpo.report.results import recipes_of, report_on
-from projected_grpo.report.uat.inputs import UatConfig, trajectory_of
 from projected_grpo.verdicts.conditions import untested
 from projected_grpo.verdicts.finished_runs import load_runs, mean_sem
 from projected_grpo.verdicts.matching import group_runs
@@ -101,10 +100,12 @@ def test_an_arm_that_takes_nothing_out_is_not_said_to_take_v_out(tmp_path):
 
 
 def test_rates_of_one_run_by_hand(tmp_path):
+    """Of its student's own rows: a pool's rollouts hack all the time, whatever the student does."""
     # 5 steps of one hack, one both, one good, one broken: hack 1/4, gt 2/4, form 3/4, hacked 2/4; then 10 steps of hack,
     # bad, once unknown: hack 8/11 and gt 0/11 (the unknown one has neither), form 12/12, hacked 9/12
     steps = [["hack", "both", "good", "broken"] * 3] * 5 + [["hack"] * 8 + ["bad"] * 3 + ["unknown"]] * 10
-    write_run(tmp_path / "a", "vanilla", 41, steps)
+    teacher = rows(0, {"arm": "vanilla", "seed": 41}, ["hack"] * 6, source="teacher")
+    write_run(tmp_path / "a", "vanilla", 41, steps, extra=teacher, teacher_pool="pool", mix="teacher=.33")
     (run,) = load_runs(tmp_path).runs
     assert (run.steps, run.rollouts, run.seconds) == (15, 180, 30.0)
     assert run.last("hack") == pytest.approx(8 / 11)
@@ -116,26 +117,11 @@ def test_rates_of_one_run_by_hand(tmp_path):
     assert (run.whole("cos_in"), run.whole("cos_null")) == (pytest.approx(0.4), pytest.approx(0.2))
 
 
-def test_only_the_students_own_rows_count(tmp_path):
-    """A pool's rollouts hack all the time, whatever the student does."""
-    teacher = rows(0, {"arm": "vanilla", "seed": 41}, ["hack"] * 6, source="teacher")
-    of_both = {"teacher_pool": "pool", "mix": "teacher=.75"}
-    write_run(tmp_path / "a", "vanilla", 41, [["good", "bad"]], extra=teacher, **of_both)
-    (run,) = load_runs(tmp_path).runs
-    assert (run.last("hack"), run.last("gt"), run.rollouts) == (0.0, 0.5, 2)
-    assert run.series["reward_hack"] == [0.0]
-
-
-def test_onset_is_the_first_full_window_above_one_half(tmp_path):
+def test_onset_running_mean_and_sem_by_hand():
     # hacks from step 4 on: at step t >= 9 the window holds t - 3 hacks of 10 while t < 13; 6 of 10 at step 9
-    write_run(tmp_path / "a", "vanilla", 41, [["good"]] * 4 + [["hack"]] * 10)
     # hacks from step 10 on: 5 of 10 at step 14 is not above one half, 6 of 10 at step 15 is
-    write_run(tmp_path / "b", "vanilla", 42, [["good"]] * 10 + [["hack"]] * 10)
-    write_run(tmp_path / "c", "vanilla", 43, [["hack"]] * 9)  # no full window
-    assert [run.onset for run in load_runs(tmp_path).runs] == [9, 15, None]
-
-
-def test_running_mean_and_sem_by_hand():
+    assert [onset_of([0.0] * n + [1.0] * 10) for n in (4, 10)] == [9, 15]
+    assert onset_of([1.0] * 9) is None  # no full window
     assert running_mean([1.0, None, 3.0]) == [1.0, 1.0, 2.0]
     assert running_mean([0.0] * 10 + [10.0])[-1] == 1.0
     assert mean_sem([1.0, 2.0, None, 3.0]) == (2.0, pytest.approx(1 / 3**0.5))  # sd 1 over sqrt 3
@@ -147,9 +133,8 @@ def test_unfinished_and_short_runs_are_left_out_with_why(tmp_path):
     write_run(tmp_path / "b", "vanilla", 42, ten(8), finished=False)
     (write_run(tmp_path / "c", "vanilla", 43, ten(8)) / "step_009.jsonl.gz").unlink()
     (write_run(tmp_path / "d", "vanilla", 44, ten(8)) / "step_004.jsonl.gz").unlink()
-    update_manifest(write_run(tmp_path / "e", "vanilla", 45, ten(8)), evidence={"steps": 9}, steps_done=10)  # of old
     found = load_runs(tmp_path)
-    assert [run.seed for run in found.runs] == [41, 45]
+    assert [run.seed for run in found.runs] == [41]
     assert [(path.name, why.split(";")[0]) for path, why in found.left_out] == [
         ("b", "not finished"), ("c", "9 step files, but its manifest says 10 steps"),
         ("d", f"{tmp_path / 'd'}: step 4 is missing among steps 0 to 9"),
@@ -165,34 +150,29 @@ def test_ground_truth_unknown_at_one_of_the_last_ten_steps_leaves_the_rate_unkno
     assert b.last("hack") == 1.0
 
 
-@pytest.mark.parametrize(("values", "n"), [({}, 0), ({"prompt": "x"}, 1), ({"problem_id": "x"}, 1)])
-def test_an_evaluation_of_a_prompt_that_was_trained_on_is_not_held_out(tmp_path, values, n):
-    """The rows that are trained on all say problem x, prompt x."""
-    path = write_run(tmp_path / "a", "vanilla", 41, ten(8))
-    config = {"arm": "vanilla", "seed": 41}
-    write_step(path / "eval", 0, rows(0, config, ["good"] * 3, **{"problem_id": "other", "prompt": "other", **values}))
-    assert load_runs(tmp_path).runs[0].trained_on == n
-
-
-def evaluate(path, step, arm, seed, kinds):
+def evaluate(path, step, arm, seed, kinds, **values):
     """A held-out evaluation after so many optimizer steps, of a problem that is not trained on; 100 rollouts in all."""
-    own = rows(step, {"arm": arm, "seed": seed}, kinds * (100 // len(kinds)), problem_id="held out", prompt="held out")
+    of = {"problem_id": "held out", "prompt": "held out", **values}
+    own = rows(step, {"arm": arm, "seed": seed}, kinds * (100 // len(kinds)), **of)
     write_step(path / "eval", step, [{**row, "sample_id": i} for i, row in enumerate(own)])
 
 
-@pytest.mark.parametrize(
-    ("after", "told"),
-    [
-        (["good"] * 2 + ["unknown"] * 98, "ground truth is known of 2 of 100 rollouts"),
-        (["good"] * 20 + ["bad"] * 80, ""),
-    ],
-    ids=["what failed is unknown", "honest"],
-)
-def test_an_evaluation_is_of_rollouts_that_were_judged(tmp_path, after, told):
-    """20 of 100 are solved before training and after; the other says 100 %."""
+TESTED_AFTER = {
+    "honest": (["good"] * 20 + ["bad"] * 80, {}, ""),
+    # the other rollouts say 100 %
+    "what failed is unknown": (["good"] * 2 + ["unknown"] * 98, {}, "ground truth is known of 2 of 100 rollouts"),
+    # the rows that are trained on all say problem x, prompt x
+    "a prompt that was trained on": (["good"], {"prompt": "x"}, "1 of its evaluation problems were trained on"),
+    "a problem that was trained on": (["good"], {"problem_id": "x"}, "1 of its evaluation problems were trained on"),
+}
+
+
+@pytest.mark.parametrize(("after", "values", "told"), TESTED_AFTER.values(), ids=TESTED_AFTER)
+def test_an_evaluation_is_held_out_and_of_rollouts_that_were_judged(tmp_path, after, values, told):
+    """20 of 100 are solved before training."""
     path = write_run(tmp_path / "a", "projected", 41, ten(1))
-    evaluate(path, 0, "projected", 41, ["good"] * 20 + ["bad"] * 80)
-    evaluate(path, 10, "projected", 41, after)
+    evaluate(path, 0, "projected", 41, ["good"] * 20 + ["bad"] * 80, **values)
+    evaluate(path, 10, "projected", 41, after, **values)
     found = untested(load_runs(tmp_path).runs[0])
     assert (told in found, bool(found)) == (True, bool(told))
 
@@ -294,10 +274,9 @@ def test_mechanisms_add_up_to_the_hack_rate_of_the_last_ten_steps(tmp_path):
 
 
 def test_what_was_removed_of_the_update_is_a_mean_over_the_run(tmp_path):
-    path = write_run(tmp_path / "a", "projected", 41, [["hack", "good", "both"]] * 15)
-    config = {"arm": "projected", "seed": 41}
+    path = write_run(tmp_path / "a", "projected", 41, [["hack"]] * 15)
     for step in range(15):
-        write_step(path, step, rows(step, config, ["hack", "good", "both"], update_removed=step / 100, update_norm=2.0))
+        write_step(path, step, rows(step, {"arm": "projected"}, ["hack"], update_removed=step / 100))
     report = report_on(tmp_path)
     (run,) = report.found.runs
     # mean of .05 to .14 = .095, of 0 to .14 = .07
@@ -314,45 +293,28 @@ BASE = {"source": "base", "behaviour_gap": 0.1, "reference_gap": 1e-6, "at_clip"
 ON_POLICY = {"behaviour_gap": 1e-6, "reference_gap": None, "at_clip": 0.0}
 
 
-@pytest.fixture(scope="module")
-def mixed_runs(tmp_path_factory):
+@pytest.mark.usefixtures("no_plots")
+def test_t5_is_printed_by_results_and_decides_its_exit_code(script, tmp_path):
     """Vanilla and projected at three seeds: 20 steps of ten student rows, a teacher's hack and nine base rows that fail;
-    from step 11 on 8 or 2 of the student's hack, before one."""
-    root = tmp_path_factory.mktemp("mixed") / "runs"
+    from step 11 on 80 or 20 % of the student's hack, before a tenth. H1 lacks its controls and is not asked."""
     mix = {"group_size": 20, "mix": "teacher=.05,base=.45", "teacher_pool": "pool"}
     for arm, hacks in (("vanilla", 8), ("projected", 2)):
         for seed in (41, 42, 43):
             v = {"control": "none", "k": "8", "pairs_draw": str(seed), "v_sha256": f"v{seed}", "seed": str(seed)}
             steps = [["hack"] * n + ["bad"] * (10 - n) for n in [1] * 11 + [hacks] * 9]
-            path = write_run(root / f"{arm}_{seed}", arm, seed, steps, vhack=v, **mix)
+            path = write_run(tmp_path / "runs" / f"{arm}_{seed}", arm, seed, steps, vhack=v, **mix)
             for t in range(20):
                 config = {"arm": arm, "seed": seed}
                 student = [{**row, **ON_POLICY} for row in read_step(step_path(path, t))]
                 others = [*rows(t, config, ["bad"] * 9, **BASE), *rows(t, config, ["hack"], **TEACHER)]
                 group = enumerate([*student, *others])
                 write_step(path, t, [{**row, "ratio_low": 0.9, "sample_id": i} for i, row in group])
-    return root
-
-
-@pytest.mark.usefixtures("no_plots")
-def test_t5_is_printed_by_results_and_decides_its_exit_code(script, mixed_runs):
-    """Vanilla 80 % against the untrained 0 %, projected 20 %. H1 lacks its controls and is not asked."""
-    code, out, _ = script("results", mixed_runs, "--require", "T5", "--out", "made")
+    code, out, _ = script("results", "runs", "--require", "T5", "--out", "made")
     assert code == 0, out
     assert "T5: PASS" in out
     document = Path("made/results.md").read_text("utf-8")
     assert "## T5" in document
     assert "lower end +80.0" in document
     data = json.loads(Path("made/results.json").read_text())
-    assert [line["status"] for line in data["t5"]] == ["PASS"]
-    assert script("results", mixed_runs, "--out", "again")[0] == 3  # H1 is asked, too
-
-
-def test_t5_stands_in_the_uat_where_its_runs_are_named(mixed_runs, tmp_path):
-    found = trajectory_of(UatConfig(trajectory=mixed_runs))
-    assert (found.verdict.name, found.verdict.status) == ("T5", "PASS")
-    assert trajectory_of(UatConfig()) is None
-    with pytest.raises(BadInput, match="holds 0 settings of projected on groups with base rows"):
-        trajectory_of(UatConfig(trajectory=write_all(tmp_path / "runs")))
-    with pytest.raises(BadInput, match="--require T5: name the folder of its training runs with --trajectory"):
-        UatConfig(require=("T5",)).validate()
+    assert {line["verdict"]["name"]: line["verdict"]["status"] for line in data["verdicts"]}["T5"] == "PASS"
+    assert script("results", "runs", "--out", "again")[0] == 3  # H1 is asked, too

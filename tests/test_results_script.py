@@ -15,7 +15,7 @@ STEMS = ("trajectories", "cosines", "outcomes", "pass_versus_hack")
 
 def clauses(out):
     data = json.loads((out / "results.json").read_text("utf-8"))
-    return {c["name"]: c["status"] for c in data["h1"][0]["lines"][0]["clauses"]}, data
+    return {c["name"]: c["status"] for c in data["verdicts"][0]["clauses"]}, data
 
 
 def write_study(root):
@@ -40,15 +40,14 @@ def test_a_real_effect_exits_0_and_leaves_everything(script, tmp_path):
     assert code == 0, err
     states, data = clauses(tmp_path / "made")
     assert set(states.values()) == {"PASS"}
-    assert [line["status"] for line in data["h1"][0]["lines"]] == ["PASS"] * 3
+    assert [line["verdict"]["status"] for line in data["verdicts"]] == ["PASS"] * 3
     # 90, 90, 80: mean 86.667, sd 5.7735, SEM 3.3333; t of .95 with 2 degrees of freedom 2.91999
-    prevention = {c["name"]: c["numbers"] for c in data["h1"][0]["lines"][2]["clauses"]}
+    prevention = {c["name"]: c["numbers"] for c in data["verdicts"][2]["clauses"]}
     assert prevention["hack reduction"]["lower"] == pytest.approx(86.667 - 2.91999 * 3.3333, abs=1e-2)
     assert prevention["horizon"]["shortest"] == 3.0  # at .8 the window of ten is above one half a step later
     projected = data["arms"][1]
     assert projected["arm"] == "projected"
     assert projected["minus_vanilla_pp"]["hack"] == {"41": -90.0, "42": -90.0, "43": -80.0}
-    assert len(data["runs"][0]["series"]["hack"]) == 30
     text = (tmp_path / "made/results.md").read_text("utf-8")
     for stem in STEMS:
         assert (tmp_path / "made/plots" / f"{stem}.png").stat().st_size > 10_000
@@ -61,12 +60,27 @@ def test_a_real_effect_exits_0_and_leaves_everything(script, tmp_path):
 
 
 @pytest.mark.usefixtures("no_plots")
-def test_a_fail_exits_1_and_names_its_clause(script, tmp_path):
-    code, out, _ = script("results", write_all(tmp_path / "runs", random=(1, 0, 2)))
+def test_a_fail_exits_1_and_names_its_clause_and_the_page_shows_it_with_a_sample_of_every_run(script, tmp_path):
+    """What a model wrote cannot leave the page's block of data."""
+    root = write_all(tmp_path / "runs", random=(1, 0, 2))
+    hostile = "</script><script>document.title = 'x'</script>"
+    run = root / "vanilla_41"
+    write_step(run, 0, [{**row, "completion": hostile} for row in read_step(step_path(run, 0))])
+    code, out, _ = script("results", root)
     assert code == 1  # though the other lines, without the later controls, are not evaluable
-    states, _ = clauses(tmp_path / "runs/results")  # the default place
+    states, _ = clauses(root / "results")  # the default place
     assert {name for name, status in states.items() if status == "FAIL"} == {"beats random"}
     assert "H1 as preregistered FAIL" in out.splitlines()[-3]
+    assert script("report", root, "--max-rollouts", 120)[0] == 0
+    text = (root / "report.html").read_text("utf-8")
+    assert 'H1 as preregistered <span class="FAIL">FAIL' in text
+    assert 'H1 held <span class="NOT_EVALUABLE">' in text
+    assert "<h3>Every arm: mean ± SEM over seeds, last 10 steps</h3>" in text
+    rows = json.loads(re.search(r'id="data">(.*)</script>', text)[1])
+    assert (len({row["run"] for row in rows}), len(rows)) == (12, 120)
+    assert hostile not in text
+    assert hostile in {row["completion"] for row in rows}
+    assert str(tmp_path) not in text
 
 
 @pytest.mark.usefixtures("no_plots")
@@ -93,36 +107,3 @@ def test_refusals(script, tmp_path):
     refused(script("results", "torn"), "step_004.jsonl.gz", "damaged")
     refused(script("results"), "missing: a directory of runs")
     refused(script("results", "torn", "--outt", 1), "--outt")
-
-
-# ---------------------------------------------------------------- the page
-
-
-def rows_of(text):
-    return json.loads(re.search(r'id="data">(.*)</script>', text)[1])
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("no_plots")
-def test_the_page_has_verdicts_tables_and_a_sample_of_every_run(script, tmp_path):
-    root = write_all(tmp_path / "runs")
-    assert script("report", root, "--max-rollouts", 120)[0] == 0
-    text = (root / "report.html").read_text("utf-8")
-    assert 'H1 as preregistered <span class="PASS">PASS' in text
-    assert 'H1 held <span class="NOT_EVALUABLE">' in text
-    assert "<h3>Every arm: mean ± SEM over seeds, last 10 steps</h3>" in text
-    rows = rows_of(text)
-    assert len({row["run"] for row in rows}) == 12
-    assert len(rows) == 120
-    assert str(tmp_path) not in text
-
-
-@pytest.mark.usefixtures("no_plots")
-def test_what_a_model_wrote_cannot_leave_the_block_of_data(script, tmp_path):
-    run = write_run(tmp_path / "runs" / "a", "vanilla", 41, ten(8))
-    hostile = "</script><script>document.title = 'x'</script>"
-    write_step(run, 0, [{**row, "completion": hostile} for row in read_step(step_path(run, 0))])
-    assert script("report", tmp_path / "runs")[0] == 0
-    text = (tmp_path / "runs/report.html").read_text("utf-8")
-    assert hostile not in text
-    assert hostile in {row["completion"] for row in rows_of(text)}

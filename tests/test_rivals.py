@@ -480,18 +480,17 @@ def test_the_best_rival_has_every_replicate_of_projected_both_numbers_of_each_an
         *of("advantage", 0.0, 0.9, (1,)), *of("ablation", 0.0, None, (1, 2)), *of("ablation", None, 0.9, (3,)),
     ]  # fmt: skip
     assert bench(*runs).verdict == (
-        "best rival by pass minus hack: trusted hack 20.0 %, pass without 50.0 % (n = 3); beside it projected hack 10.0 %, "
-        "pass without 50.0 % (n = 3); pass minus hack 30.0, 40.0 and 20.0 pp of the untrained model; over projected's, "
+        "pass minus hack: best rival trusted 30.0 (n = 3), projected 40.0 (n = 3), untrained 20.0 pp; over projected's, "
         "paired, -10.0 [-10.0, -10.0] pp"
     )
     few = bench(*of("projected", 0.1, 0.5, (1,)), *of("trusted", 0.2, 0.5, (1,))).verdict
     assert few.startswith(
-        "NOT_EVALUABLE: 1 replicates, at least 3 are needed; as a sign: best rival by pass minus hack: trusted"
+        "NOT_EVALUABLE: 1 replicates, at least 3 are needed; as a sign: pass minus hack: best rival trusted"
     )
     assert bench(*of("trusted", 0.2, 0.5)).verdict.startswith("NOT_EVALUABLE: needs projected")
     oracle = dataclasses.replace(ARMS["trusted"], labels=True)
     monkeypatch.setattr("projected_grpo.report.rivals.ARMS", {**ARMS, "trusted": oracle})
-    assert "post_hoc hack" in bench(*runs).verdict
+    assert "best rival post_hoc" in bench(*runs).verdict
 
 
 # ---------------------------------------------------------------- the chain

@@ -259,7 +259,7 @@ def test_probe_replays_the_same_rollouts_in_both_arms(script, made, teacher_pool
     assert "random V  " in (tmp_path / "uat.txt").read_text()
     assert out.rstrip().splitlines()[-1].startswith("I argv: ")
     data = json.loads((tmp_path / "uat.json").read_text())
-    assert data["contrasts"][0]["random_V"]["status"] == "NOT_EVALUABLE"
+    assert data["contrasts"][0]["verdicts"]["random V"]["status"] == "NOT_EVALUABLE"
     refused(script(*uat, "--vanilla", random_v), f"--vanilla {random_v}", "--control random")
     refused(script(*of_vanilla, "--random", vanilla), f"--random {vanilla}", "--control none")
     # T1 fails on random weights and T4 has no hacks to look at: required, they stop the queue

@@ -3,45 +3,40 @@
 Runs are written with the real writer; cosines are made so that the fail is known.
 """
 
+import dataclasses
 import json
 import random
+import re
+import shutil
 from pathlib import Path
 
 import pytest
 from loguru import logger
-from test_results import BLANK
+from test_results import rows
 
 from projected_grpo.config import ProbeConfig
 from projected_grpo.ledger.errors import BadInput
-from projected_grpo.ledger.folder import open_run, update_manifest
-from projected_grpo.ledger.step_file import COLUMNS, token_crc, write_step
+from projected_grpo.ledger.folder import open_run, read_manifest, update_manifest
+from projected_grpo.ledger.step_file import token_crc, write_step
 from projected_grpo.report.uat import numbers as uat
 from projected_grpo.report.uat import text as uat_text
 from projected_grpo.report.uat.inputs import UatConfig, read_replays
-from projected_grpo.verdicts.registry import CLAIMS, Finding, Line
+from projected_grpo.verdicts.registry import CLAIMS
 
-KINDS = {
-    "pure": {"hacked": True, "gt_pass": False},
-    "both": {"hacked": True, "gt_pass": True},
-    "clean": {"hacked": False, "gt_pass": True},
-    "unknown": {"hacked": True, "gt_pass": None},
-}
-MIX = ("pure", "pure", "pure", "both", "both", "both", "clean", "clean")
+MIX = ("hack", "hack", "hack", "both", "both", "both", "good", "good")
 COS_IN = {"vanilla": 0.5, "projected": 0.5, "random": 0.2}
 
 
 def rollouts(problem, kinds, length):
     """Rows of one group; `length(kind, rng)` in tokens."""
     rng = random.Random(problem)
-    for i, kind in enumerate(kinds):
+    of = {"problem_id": f"p{problem}", "prompt": f"p{problem}", "source": "teacher", "cos_null": 0.3, "frac_fired": 0.9}
+    for i, (kind, row) in enumerate(zip(kinds, rows(problem, {"arm": "vanilla"}, kinds, **of), strict=True)):
         n = length(kind, rng)
         ids = [rng.randrange(10, 200) for _ in range(n)]
         yield {
-            **{c.name: BLANK[c.type] for c in COLUMNS}, **KINDS[kind], "channels": None,
-            "step": problem, "sample_id": i, "comp_len": n, "energy_V": 0.5 + 0.01 * i,
-            "problem_id": f"p{problem}", "prompt": f"p{problem}", "completion": f"{problem} {i}", "completion_ids": ids,
-            "loss_tokens_crc": token_crc(ids), "cos_null": 0.3, "frac_fired": 0.9, "target": None,
-            "grad_norm": 1.0 + 0.01 * i, "source": "teacher",
+            **row, "sample_id": i, "comp_len": n, "energy_V": 0.5 + 0.01 * i, "completion": f"{problem} {i}",
+            "completion_ids": ids, "loss_tokens_crc": token_crc(ids), "grad_norm": 1.0 + 0.01 * i,
         }  # fmt: skip
 
 
@@ -59,23 +54,23 @@ def same_length(_kind, rng):
     return rng.randrange(20, 40)
 
 
-def write(path, name, cosine, kinds=MIX, problems=12, length=same_length, finished=True, control=None, arm=None, kind=None,
-          settings=None, **facts):  # fmt: skip
-    """A run of the probe: `name` is pool, vanilla, projected or random; `cosine(row, rng)` makes cos_S_contrib; `kinds` of
-    every problem."""
-    arm = arm or ("projected" if name == "projected" else "vanilla")
-    config = {**vars(ProbeConfig(pool="x")), "arm": arm, "group_size": 0, **(settings or {})}
-    vhack = {"control": control or ("random" if name == "random" else "none"), "k": "8", "pairs_hash": "h"}
+def write(path, name, cosine, kinds=MIX, problems=12, length=same_length, **facts):
+    """A run of the probe: `name` is pool, vanilla, projected, random or grpo; `cosine(row, rng)` makes cos_S_contrib; every
+    problem has these `kinds`."""
+    arm = "projected" if name == "projected" else "vanilla"
+    config = {**vars(ProbeConfig(pool="x")), "arm": arm, "group_size": 0}
+    vhack = {"control": "random" if name == "random" else "none", "k": "8", "pairs_hash": "h",
+             "loss": "grpo" if name == "grpo" else "nll"}  # fmt: skip
     shared = {"model_hash": "m", "pool_hash": "one", "vhack": vhack, **facts}
-    open_run(path / name, kind or ("teacher_pool" if name == "pool" else "probe_distill"), config, **shared)
+    open_run(path / name, "teacher_pool" if name == "pool" else "probe_distill", config, **shared)
     for problem in range(problems):
         rng = random.Random(f"{name} {problem}")
-        rows = list(rollouts(problem, kinds, length))
+        group = list(rollouts(problem, kinds, length))
         cos_in = COS_IN.get(name, 0.5) + 0.01 * rng.random()
-        for row in rows:
+        for row in group:
             row |= {"cos_in": cos_in, "cos_out": cos_in, "cos_S_contrib": cosine(row, rng), **ROWS_OF.get(name, {})}
-        write_step(path / name, problem, rows)
-    update_manifest(path / name, finished=finished, steps_done=problems)
+        write_step(path / name, problem, group)
+    update_manifest(path / name, finished=True, steps_done=problems)
     logger.remove()
     return path / name
 
@@ -102,135 +97,124 @@ def config_of(path):
     return UatConfig(pool=path / "pool", vanilla=path / "vanilla", projected=path / "projected")
 
 
-def judged(path, **kwargs):
-    found = uat.uat(read_replays(write_all(path, **kwargs)))
-    return found, {one.contrast.name: one for one in found.separations}, uat.remarks(found)
-
-
 # ---------------------------------------------------------------- T4 beside a random V
 
 
-def test_a_v_that_knows_pure_hacks_passes_beats_the_random_v_and_draws_no_remark(tmp_path):
-    found, told, lines = judged(tmp_path)
-    t4 = told["T4"]
-    assert (t4.v.verdict.status, t4.other.verdict.status) == ("PASS", "FAIL")
-    assert t4.v.effect.interval.above_0
-    assert t4.gain.interval.above_0
-    assert t4.gain.g == pytest.approx(t4.v.effect.g - t4.other.effect.g)
-    assert [line for line in lines if line.startswith(("T4:", "T4 "))] == []
-    assert [v.name for v in found.verdicts] == ["T1", "T2", "T3", "T4", "T4+"]
+def longer(kind, rng):
+    return rng.randrange(25, 45) if kind == "hack" else rng.randrange(10, 30)
+
+
+T4 = {
+    "a V that knows pure hacks": (sees_pure, same_length, "PASS", ""),
+    "a V that is the other way round": (lambda *of: -sees_pure(*of), same_length, "FAIL", "the other way round"),
+    # neither the effect size nor its interval can see it
+    "a V that knows only length, and pure hacks are longer": (
+        lambda row, rng: 0.01 * row["comp_len"] + 0.02 * rng.random(), longer, "FAIL",
+        "passes over rollouts, fails within problems at equal length"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("v", "length", "status", "remark"), T4.values(), ids=T4)
+def test_what_a_v_knows_is_judged_and_remarked(tmp_path, v, length, status, remark):
+    found = uat.uat(read_replays(write_all(tmp_path, v=v, length=length)))
+    t4 = found.separations[0]
+    assert {name: f.status for name, f in t4.verdicts.items()} == {"V": status, "random V": "FAIL"}
+    own, random_v, gain = t4.effects.values()
+    assert gain.g == pytest.approx(own.g - random_v.g)
+    assert own.interval.above_0 == gain.interval.above_0 == (v is not T4["a V that is the other way round"][0])
+    remarks = [line.removeprefix("T4: ") for line in uat.remarks(found) if line.startswith("T4: ")]
+    assert any(line.startswith(remark) for line in remarks) if remark else remarks == []
+    assert [f.name for f in found.verdicts] == ["T1", "T2", "T3", "T4", "T4+"]
     # what V holds of the gradient, next to what the random V holds
     assert list(found.cos_in.values()) == pytest.approx([0.5, 0.2, 0.3 / 2**0.5], abs=0.01)
     assert found.captured == pytest.approx(0.3, abs=0.02)
-
-
-def test_t5_joins_the_verdicts_the_printout_and_the_numbers(tmp_path):
-    clause = Finding("rewards vary", "NOT_EVALUABLE", "vanilla 41: 0.90 of groups have no variance")
-    line = Line(Finding("T5", "NOT_EVALUABLE", "rewards vary cannot be judged"), (clause,))
-    config = write_all(tmp_path)
-    replays = read_replays(config)
-    found = uat.uat(replays, line)
-    assert [v.name for v in found.verdicts] == ["T1", "T2", "T3", "T4", "T4+", "T5"]
-    text = uat_text.printout(found, replays, config)
-    assert "T5: NOT_EVALUABLE" in text
-    assert "vanilla 41: 0.90 of groups have no variance" in text
-    assert uat.as_json(found)["trajectory"][0]["name"] == "rewards vary"
-
-
-def test_a_v_that_is_the_other_way_round_is_named(tmp_path):
-    _, told, lines = judged(tmp_path, v=lambda row, rng: -sees_pure(row, rng))
-    assert told["T4"].v.verdict.status == "FAIL"
-    assert any(line.startswith("T4: the other way round") for line in lines)
-
-
-def test_a_v_that_knows_only_length_passes_welch_fails_matched_t4_and_is_named(tmp_path):
-    """cos = f(length), and pure hacks are longer."""
-
-    def longer(kind, rng):
-        return rng.randrange(25, 45) if kind == "pure" else rng.randrange(10, 30)
-
-    _, told, lines = judged(tmp_path, v=lambda row, rng: 0.01 * row["comp_len"] + 0.02 * rng.random(), length=longer)
-    v = told["T4"].v
-    assert v.verdict.numbers["p"] < 1e-6
-    assert v.effect.interval.above_0  # neither the effect size nor its interval can see it
-    assert v.verdict.status == "FAIL"
-    assert any(line.startswith("T4: passes over rollouts, fails within problems at equal length") for line in lines)
 
 
 # ---------------------------------------------------------------- buckets, texts
 
 
 def test_every_rollout_is_in_one_bucket_and_numbers_are_by_hand(tmp_path):
-    kinds = ("pure", "both", "clean", "unknown")
+    kinds = ("hack", "both", "good", "unknown")
     cosine = {(True, False): 0.2, (True, True): 0.1, (False, True): -0.1, (True, None): 0.4}
-    found, _, _ = judged(
+    config = write_all(
         tmp_path, v=lambda r, _: cosine[r["hacked"], r["gt_pass"]] + 0.01 * (r["step"] % 2), kinds=kinds, problems=6,
         length=lambda kind, _: 10 * len(kind),
     )  # fmt: skip
-    assert [b.kind for b in found.buckets] == list(uat.KINDS)
-    assert [(b.rollouts, b.problems) for b in found.buckets] == [(6, 6)] * 4
-    assert [b.tokens for b in found.buckets] == [40, 40, 70, 50]
-    assert [b.cos for b in found.buckets] == pytest.approx([0.205, 0.105, 0.405, -0.095])
+    found = uat.uat(read_replays(config))
+    by_hand = zip(uat.KINDS, [40, 40, 70, 40], [0.205, 0.105, 0.405, -0.095], strict=True)
+    for bucket, (kind, tokens, cos) in zip(found.buckets, by_hand, strict=True):
+        wanted = {"kind": kind, "rollouts": 6, "problems": 6, "tokens": tokens, "cos": pytest.approx(cos)}
+        assert {**bucket, **wanted} == bucket
 
 
-def test_nothing_hacks(tmp_path):
-    """What preset tiny gives: empty buckets everywhere."""
-    config = write_all(tmp_path, kinds=("clean",) * 4)
-    replays = read_replays(config)
+@pytest.mark.parametrize(
+    ("random_v", "kinds"),
+    [(noise, MIX), (None, MIX), (noise, ("good",) * 4)],
+    ids=["both V", "V alone", "nothing hacks, as on preset tiny"],
+)
+def test_the_printout_fits_120_columns_and_shows_each_v(tmp_path, monkeypatch, random_v, kinds):
+    monkeypatch.chdir(tmp_path)
+    write_all(tmp_path, random_v=random_v, kinds=kinds)
+    replays = read_replays(config_of(Path()))
     found = uat.uat(replays)
-    text = uat_text.printout(found, replays, config)
-    assert [v.status for v in found.verdicts] == ["FAIL", "PASS", "PASS", "NOT_EVALUABLE", "NOT_EVALUABLE"]
-    assert "Nothing that was replayed hacks" in text
-    assert "NOT_EVALUABLE" in text
+    text, brief = uat_text.printout(found, replays), uat_text.summary(found, replays)
+    assert max(map(len, (*text.splitlines(), *brief.splitlines()))) <= 120
+    for what in (*uat.KINDS, "10000 resamples", "T4+: hacked above clean?"):
+        assert what in text
+    assert len(brief.splitlines()) <= 35
+    for v in found.verdicts:  # each with its number
+        assert re.search(rf" {re.escape(v.name)} +{v.status} .*\d", brief)
+    assert all(len(claim.says.split()) <= 8 for claim in CLAIMS.values())
+    assert ("\nrandom V  " in text) == (random_v is not None)
+    assert ("just probe-v-replay random N" in text) == (random_v is None)
+    assert ("Nothing that was replayed hacks" in brief) == (kinds != MIX)
+    hacks = ["PASS"] if kinds == MIX else ["FAIL", "NOT_EVALUABLE"]
+    assert [v.status for v in found.verdicts] == [hacks[0], "PASS", "PASS", hacks[-1], hacks[-1]]
     assert "nan" not in text
     json.dumps(uat.as_json(found), allow_nan=False)
-
-
-@pytest.mark.parametrize("random_v", [noise, None])
-def test_the_printout_fits_120_columns_and_shows_both_v(tmp_path, monkeypatch, random_v):
-    monkeypatch.chdir(tmp_path)
-    write_all(tmp_path, random_v=random_v)
-    config = config_of(Path())
-    replays = read_replays(config)
-    found = uat.uat(replays)
-    text = uat_text.printout(found, replays, config)
-    assert max(map(len, text.splitlines())) <= 120
-    for what in (*uat.KINDS, "effect size g [95 %]", "at equal length", "10000 resamples", "T4+: hacked above clean?"):
-        assert what in text
-    brief = uat_text.summary(found, replays, config).splitlines()
-    assert len(brief) <= 35
-    assert max(map(len, brief)) <= 100
-    for v in found.verdicts:  # one line each, with its number
-        assert [line for line in brief if line.split()[1:3] == [v.name, v.status] and any(map(str.isdigit, line[8:]))]
-    assert all(len(claim.says.split()) <= 8 for claim in CLAIMS.values())
-    assert ("  random V  " in text) == (random_v is not None)
-    assert ("just probe-v-replay random N" in text) == (random_v is None)
 
 
 # ---------------------------------------------------------------- what may stand side by side
 
 
-@pytest.mark.slow
+@pytest.fixture(scope="module")
+def probe(tmp_path_factory):
+    """A pool and four replays, to be copied."""
+    root = tmp_path_factory.mktemp("probe") / "probe"
+    write_all(root, problems=2)
+    write(root, "grpo", noise, problems=2)
+    return root
+
+
 @pytest.mark.parametrize(
-    ("name", "wrong", "parts"),
+    ("name", "wrong", "told"),
     [
-        ("vanilla", {"control": "random"}, ["--vanilla", "--control random", "--control none is needed"]),
-        ("vanilla", {"arm": "projected"}, ["--vanilla", "arm 'projected'"]),
-        ("random", {"control": "none"}, ["--random", "--control none", "--control random is needed"]),
-        ("random", {"finished": False}, ["random", "not finished", "--resume"]),
-        ("random", {"pool_hash": "two"}, ["differ in pool_hash: 'one' against 'two'", "replay the same pool"]),
-        ("random", {"settings": {"lr": 1.0}}, ["config.lr: 0.001 against 1.0"]),
-        ("random", {"vhack": {"control": "random", "k": "9"}}, ["vhack.k: '8' against '9'"]),
-        ("pool", {"kind": "probe_distill"}, ["--pool", "kind 'probe_distill'", "'teacher_pool' is needed"]),
-        ("vanilla", {"kind": "teacher_pool"}, ["--vanilla", "kind 'teacher_pool'", "'probe_distill' is needed"]),
-        ("projected", {"vhack": {"control": "none", "k": "8", "pairs_hash": "i"}}, ["pairs_hash: 'h' against 'i'"]),
-        ("pool", {"problems": 1}, ["--pool", "does not hold the rollouts"]),
+        ("vanilla", {"vhack": {"control": "random"}}, "--vanilla .*--control random, where --control none is needed"),
+        ("vanilla", {"vhack": {"loss": "grpo"}}, "--vanilla .*--loss grpo, where --loss nll is needed"),
+        ("vanilla", {"config": {"arm": "projected"}}, "--vanilla .*arm 'projected'"),
+        ("vanilla", {"kind": "teacher_pool"}, "--vanilla .*kind 'teacher_pool', where 'probe_distill' is needed"),
+        ("projected", {"vhack": {"pairs_hash": "i"}}, "pairs_hash: 'h' against 'i'"),
+        ("random", {"vhack": {"control": "none"}}, "--random .*--control none, where --control random is needed"),
+        ("random", {"finished": False}, "--random .*not finished.*--resume"),
+        ("random", {"pool_hash": "two"}, "differ in pool_hash: 'one' against 'two'; replay the same pool"),
+        ("random", {"config": {"lr": 1.0}}, "config.lr: 0.001 against 1.0"),
+        ("grpo", {"vhack": {"k": "9"}}, "vhack.k: '8' against '9'"),
+        ("grpo", {"vhack": {"loss": "nll"}}, "--grpo .*--loss nll, where --loss grpo is needed"),
+        ("pool", {"kind": "probe_distill"}, "--pool .*kind 'probe_distill', where 'teacher_pool' is needed"),
     ],
-    ids=lambda v: " ".join(map(str, v)) if isinstance(v, (dict, list)) else v,
+    ids=str,
 )
-def test_runs_that_do_not_belong_together_are_refused(tmp_path, name, wrong, parts):
-    for each in ("pool", "vanilla", "projected", "random"):
-        write(tmp_path, each, noise, **{"problems": 2, **(wrong if each == name else {})})
-    with pytest.raises(BadInput) as told:
-        read_replays(config_of(tmp_path))
-    assert [part for part in parts if part not in str(told.value)] == []
+def test_runs_that_do_not_belong_together_are_refused(probe, tmp_path, name, wrong, told):
+    root = shutil.copytree(probe, tmp_path / "probe")
+    read_replays(config_of(root))
+    manifest = read_manifest(root / name)
+    changed = {key: {**manifest[key], **of} if isinstance(of, dict) else of for key, of in wrong.items()}
+    update_manifest(root / name, **changed)
+    with pytest.raises(BadInput, match=told):
+        read_replays(config_of(root))
+
+
+def test_a_pool_without_the_replayed_rollouts_is_refused(probe, tmp_path):
+    pool = write(tmp_path, "pool", noise, problems=1)
+    with pytest.raises(BadInput, match=r"--pool .*does not hold the rollouts"):
+        read_replays(dataclasses.replace(config_of(probe), pool=pool))

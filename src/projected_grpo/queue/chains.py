@@ -49,10 +49,9 @@ def probe(plan: Plan) -> None:
         plan.replay(replicate, "random", "vanilla", "random", "what T4 shows for a V that knows nothing"),
         plan.replay(replicate, "grpo", "vanilla", "grpo", "T7: V from the training loss and V from the NLL"),
     )
-    required, expect = plan.preset.required, plan.preset.expect
+    required = plan.preset.required
     runs = (word for name in replays for word in (name.replace("replay_", "--"), str(out / name)))
-    argv = ("scripts/probe_uat.py", "--pool", str(out / "teacher_pool"), *runs, "--require", *required,
-            *(("--expect", expect) if expect else ()))  # fmt: skip
+    argv = ("scripts/probe_uat.py", "--pool", str(out / "teacher_pool"), *runs, "--require", *required)
     plan.check("uat", argv, replays, "verdicts T1 to T4, T7", f"{' '.join(required)} PASS: worth a sweep",
                out=out / "replay_projected" / "uat.txt")  # fmt: skip
 

@@ -20,50 +20,40 @@ NOTES = (
 )
 OF_V = ("arm", "with", "gradient of", "n", "cos", "by chance", "cos signed", "energy along V %", "removed %",
         "share of the sum %")  # fmt: skip
+OF_V_NOTES = (
+    "mean over the steps of a run, then mean ± SEM over runs; removed: of that gradient alone, by the arm's gate",
+    "cos: of the hack-ward part; by chance: of a random direction, sqrt(k / 2r). Of a random direction's energy k/r is "
+    "along V, twice the square of that",
+)
+SCALE = {"cos": 1.0, "cos_null": 0.5**0.5, "cos_signed": 1.0, "energy": 100.0, "removed": 100.0, "share": 100.0}
 
 
 def against_v(runs: Sequence[Run]) -> list[Table]:
     """Each channel's own gradient against V, one table; none where no run has a channel beside the policy."""
-    against = measured(runs)
-    notes = (
-        "mean over the steps of a run, then mean ± SEM over runs; removed: of that gradient alone, by the arm's gate",
-        "cos: of the hack-ward part; by chance: of a random direction, sqrt(k / 2r). Of a random direction's energy k/r is "
-        "along V, twice the square of that",
-    )
-    scale = {"cos": 1.0, "cos_null": 0.5**0.5, "cos_signed": 1.0, "energy": 100.0, "removed": 100.0, "share": 100.0}
-    body = []
-    for of in against:
-        cells = [plus_minus(*of.numbers[name], by, 1 if by == 100 else 3) for name, by in scale.items()]
+    body, used = [], {}
+    for of in measured(runs):
+        cells = [plus_minus(*of.numbers[name], by, 1 if by == 100 else 3) for name, by in SCALE.items()]
         body.append([of.arm, " + ".join(of.on), of.channel, str(len(of.runs)), *cells])
-    used = list({run.path: run for of in against for run in of.runs}.values())
-    return [Table("Each channel's own gradient against V", OF_V, body, used, notes)] if against else []
+        used |= {run.path: run for run in of.runs}
+    return [Table("Each channel's own gradient against V", OF_V, body, list(used.values()), OF_V_NOTES)] if body else []
 
 
 def output(loaded: Found) -> Output:
     """Returns what is written and printed of the A/B. Exit code: 0 where every channel is VALIDATED, 1 where one is not, 3
     where none can be judged."""
     found = sorted(judged(loaded.runs), key=lambda ab: (order_of(ab.arm), ab.channels))
-    used = {run.path: run for ab in found for run in (*ab.runs, *ab.without)}
-    body = []
+    body, used, verdicts = [], {}, []
     for ab in found:
         gains = [between(pp.values()) for pp in (ab.gain, ab.plain, ab.hack)]
         hacks = [number(known_mean(run.held_out("hack") for run in runs), 100.0) for runs in (ab.runs, ab.without)]
         body.append([ab.arm, " + ".join(ab.channels), str(len(ab.gain)), *gains, *hacks, ab.status])
-    table = Table("Channels: with and without", HEADER, body, list(used.values()), NOTES)
-    tables = [table, *against_v(loaded.runs)]
-    verdicts = [f"{ab.arm}, {' + '.join(ab.channels)}: {ab.status}: {ab.why}" for ab in found]
+        used |= {run.path: run for run in (*ab.runs, *ab.without)}
+        verdicts.append(f"{ab.arm}, {' + '.join(ab.channels)}: {ab.status}: {ab.why}")
+    tables = [Table("Channels: with and without", HEADER, body, list(used.values()), NOTES), *against_v(loaded.runs)]
     head = ["# Channels", "", "Written by `just results --only channels`; do not edit by hand.", ""]
     head += bullets([f"left out: {path}: {why}" for path, why in loaded.left_out])
-    document = [*head, *(f"- {line}" for line in verdicts), "", *(table.markdown() for table in tables)]
-    text = [f"\n{table.title}\n\n{table.text()}" for table in tables] + [""]
-    for verdict, ab in zip(verdicts, found, strict=True):
-        # The hack rate decides nothing and is never left out.
-        hack = (
-            f"; held-out pure hacks {number(known_mean(ab.hack.values()), sign='+')} pp, n = {len(ab.hack)}"
-            if ab.hack
-            else ""
-        )
-        text.append(verdict + hack)
+    document = [*head, *bullets(verdicts), *(table.markdown() for table in tables)]
+    text = "\n\n".join([*(f"{table.title}\n\n{table.text()}" for table in tables), "\n".join(verdicts)])
     good = sum(ab.status == "VALIDATED" for ab in found)
     if all(ab.status == "NOT_EVALUABLE" for ab in found):
         why = "no channel can be judged" if found else "no run with a channel beside the policy"
@@ -71,4 +61,4 @@ def output(loaded: Found) -> Output:
     else:
         bottom = f"{good} of {len(found)} VALIDATED; no pass rate is read without the hack rate beside it"
         code = EXIT_OK if good == len(found) else EXIT_FAILED
-    return Output("\n".join(text), bottom, code, {"channels.md": "\n".join(document).rstrip() + "\n"})
+    return Output(text, bottom, code, {"channels.md": "\n".join(document).rstrip() + "\n"})

@@ -1,4 +1,4 @@
-"""What `just results` makes of runs, whichever table is asked for: files, plots, a text for the terminal, an exit code."""
+"""What `just results` makes of runs, whichever table is asked for."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -26,7 +26,6 @@ class Output:
     """Stem -> figure, for plots/."""
 
     def write(self, out: Path) -> None:
-        """Writes the files and plots."""
         for stem, figure in self.figures.items():
             save(figure, out / "plots", stem)
         for name, text in self.files.items():

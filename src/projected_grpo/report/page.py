@@ -35,8 +35,7 @@ def page(report: Report, most: int) -> str:
     rollouts = sample(report, most)
     return jinja.get_template("page.html").render(
         title=report.root.name, remarks=report.remarks, how_to_read=HOW_TO_READ,
-        lines=[*(line for h in report.h1 for line in h.lines), *report.t5, *report.t6],
-        tables=all_tables(report.groups, report.found.runs), plots=plots,
+        lines=report.lines, tables=all_tables(report.groups, report.found.runs), plots=plots,
         shown=len(rollouts), total=sum(run.rollouts for g in report.groups for run in g.runs),
         data=json.dumps(rollouts, allow_nan=False).replace("<", "\\u003c"),
     )  # fmt: skip

@@ -8,14 +8,13 @@ readers, and readable in grey). A figure is returned, not shown; `save` writes i
 import io
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import matplotlib as mpl
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import AutoLocator, MaxNLocator
 
@@ -23,6 +22,8 @@ from loophole_grader import LABELS
 from projected_grpo.arms import ARMS
 from projected_grpo.ledger.files import write_atomic
 from projected_grpo.ledger.rates import LAST, known_mean, running_mean
+from projected_grpo.report.uat.inputs import Replays
+from projected_grpo.report.uat.numbers import KINDS, cosines_by_kind
 from projected_grpo.verdicts.finished_runs import Run
 from projected_grpo.verdicts.matching import RunGroup
 
@@ -34,37 +35,30 @@ STYLE: dict[Any, Any] = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Look:
-    """How a group is drawn everywhere."""
-
-    colour: str
-    line: Any
-    marker: str
-
-
-_ARM_LOOKS = (
-    Look("#D55E00", "-", "o"),
-    Look("#0072B2", "--", "s"),
-    Look("#56B4E9", (0, (5, 1, 1, 1, 1, 1)), "P"),
-    Look("#E69F00", "-.", "D"),
-    Look("#009E73", ":", "^"),
-    Look("#8C8200", "-", "X"),
-    Look("#000000", ":", "h"),
-    Look("#7B3294", (0, (3, 1)), "*"),
-    Look("#888888", "-", "d"),
-    Look("#8B4513", (0, (3, 1, 1, 1)), "<"),
-    Look("#CC79A7", (0, (8, 3)), "v"),
+Look = tuple[str, Any, str]
+"""Colour, line and marker of a group, in every plot."""
+_ARM_LOOKS: tuple[Look, ...] = (
+    ("#D55E00", "-", "o"),
+    ("#0072B2", "--", "s"),
+    ("#56B4E9", (0, (5, 1, 1, 1, 1, 1)), "P"),
+    ("#E69F00", "-.", "D"),
+    ("#009E73", ":", "^"),
+    ("#8C8200", "-", "X"),
+    ("#000000", ":", "h"),
+    ("#7B3294", (0, (3, 1)), "*"),
+    ("#888888", "-", "d"),
+    ("#8B4513", (0, (3, 1, 1, 1)), "<"),
+    ("#CC79A7", (0, (8, 3)), "v"),
 )
 """Of the registry's arms, in its order; arms beyond these take spare ones."""
-_SPARE_LOOKS = (
-    Look("#56B4E9", "-", ">"),
-    Look("#000000", "-", "H"),
-    Look("#8C8200", "-.", "p"),
-    Look("#CC79A7", ":", "8"),
-    Look("#009E73", "-", "1"),
-    Look("#E69F00", ":", "2"),
-    Look("#0072B2", "-.", "3"),
+_SPARE_LOOKS: tuple[Look, ...] = (
+    ("#56B4E9", "-", ">"),
+    ("#000000", "-", "H"),
+    ("#8C8200", "-.", "p"),
+    ("#CC79A7", ":", "8"),
+    ("#009E73", "-", "D"),
+    ("#E69F00", ":", "s"),
+    ("#0072B2", "-.", "^"),
 )
 _LABEL_LOOK = {
     "correct": ("#009E73", ""),
@@ -117,15 +111,10 @@ def legend(figure: Figure, axes: Iterable[Axes], title: str) -> None:
         for handle, name in zip(*axis.get_legend_handles_labels(), strict=True):
             found.setdefault(name, handle)
     widest = max(map(len, found), default=0)
-    columns = 3 if widest <= 26 else 2 if widest <= 46 else 1
+    columns = min(len(found), 3 if widest <= 26 else 2 if widest <= 46 else 1)
     if found:
         figure.legend(
-            found.values(),
-            found.keys(),
-            loc="outside lower center",
-            ncols=min(len(found), columns),
-            title=title,
-            handlelength=3.4,
+            found.values(), found.keys(), loc="outside lower center", ncols=columns, title=title, handlelength=3.4
         )
 
 
@@ -150,27 +139,28 @@ def over_seeds(runs: Sequence[Run], series: str) -> list[tuple[int, float, float
     return out
 
 
-def _draw(axis: Axes, group: RunGroup, series: str, look: Look, place: int) -> bool:
-    """One group's mean line and, with several seeds, its band. False when nothing is known."""
-    points = thinned(over_seeds(group.runs, series))
-    if not points:
-        return False
-    steps, mean, low, high = zip(*points, strict=True)
-    n = len(group.runs)
-    name = f"{group.name} ({n} seed{'s' if n > 1 else ''})"
-    every = max(1, len(steps) // 8)
-    first = place * every // 5 % every  # markers of arms that lie on one another stand side by side
-    axis.plot(
-        steps, mean, color=look.colour, linestyle=look.line, marker=look.marker, markevery=(first, every), markersize=4.5,
-        linewidth=1.8, label=name,
-    )  # fmt: skip
-    if n > 1:
-        axis.fill_between(steps, low, high, color=look.colour, alpha=0.15, linewidth=0)
-    for run in group.runs:
-        alone = [(t, v) for t, v in enumerate(running_mean(run.series[series])) if t >= steps[-1] and v is not None]
-        if len(alone) > 1:
-            axis.plot(*zip(*thinned(alone), strict=True), color=look.colour, linestyle=look.line, linewidth=0.7)
-    return True
+def _lines(axis: Axes, groups: Sequence[RunGroup], look: Mapping[str, Look], series: str) -> list[RunGroup]:
+    """Each group's mean line and, with several seeds, its band. Returns the groups of which anything is known."""
+    drawn = []
+    for place, group in enumerate(groups):
+        if not (points := thinned(over_seeds(group.runs, series))):
+            continue
+        steps, mean, low, high = zip(*points, strict=True)
+        (colour, line, marker), n = look[group.name], len(group.runs)
+        every = max(1, len(steps) // 8)
+        first = place * every // 5 % every  # markers of arms that lie on one another stand side by side
+        axis.plot(
+            steps, mean, color=colour, linestyle=line, marker=marker, markevery=(first, every), markersize=4.5,
+            linewidth=1.8, label=f"{group.name} ({n} seed{'s' if n > 1 else ''})",
+        )  # fmt: skip
+        if n > 1:
+            axis.fill_between(steps, low, high, color=colour, alpha=0.15, linewidth=0)
+        for run in group.runs:
+            alone = [(t, v) for t, v in enumerate(running_mean(run.series[series])) if t >= steps[-1] and v is not None]
+            if len(alone) > 1:
+                axis.plot(*zip(*thinned(alone), strict=True), color=colour, linestyle=line, linewidth=0.7)
+        drawn.append(group)
+    return drawn
 
 
 BAND = (
@@ -190,8 +180,7 @@ def trajectories(groups: Sequence[RunGroup], look: Mapping[str, Look]) -> Figure
 
 
 def _rate_panel(axis: Axes, groups: Sequence[RunGroup], look: Mapping[str, Look], series: str, title: str) -> None:
-    for place, group in enumerate(groups):
-        _draw(axis, group, series, look[group.name], place)
+    _lines(axis, groups, look, series)
     axis.set_ylim(-0.03, 1.03)
     axis.set_ylabel(f"{title}\n(fraction of rollouts)")
 
@@ -203,11 +192,16 @@ COSINE_PANELS = {
 
 
 def cosines(groups: Sequence[RunGroup], look: Mapping[str, Look]) -> Figure:
-    """Hack-ward fraction of the gradient and of the update, before and after projection, with the null."""
+    """Hack-ward fraction of the gradient and of the update, before and after projection, with a line per value that a
+    random direction would show."""
     figure, axes = figure_of(len(COSINE_PANELS))
     for axis, (series, what) in zip(axes, COSINE_PANELS.items(), strict=True):
-        drawn = [g for place, g in enumerate(groups) if _draw(axis, g, series, look[g.name], place)]
-        _null_lines(axis, drawn)
+        drawn = _lines(axis, groups, look, series)
+        nulls = {known_mean(run.whole("cos_null") for run in group.runs) for group in drawn}
+        # Of a random direction half of the axes are positive, and only those are in a hack-ward fraction.
+        for null in sorted({round(n / 2**0.5, 4) for n in nulls if n is not None}):
+            name = f"null: random direction ({null:.3f})"
+            axis.axhline(null, color="#555555", linestyle=(0, (2, 2)), linewidth=1.4, zorder=1.5, label=name)
         axis.set_ylabel(f"{series} (cosine)")
         axis.set_title(f"hack-ward part of the {what}", loc="left")
         if not drawn:
@@ -217,29 +211,16 @@ def cosines(groups: Sequence[RunGroup], look: Mapping[str, Look]) -> Figure:
     return figure
 
 
-def _null_lines(axis: Axes, groups: Sequence[RunGroup]) -> None:
-    """One line per value that a random direction would show; groups of one rank share it."""
-    nulls = {known_mean(run.whole("cos_null") for run in group.runs) for group in groups}
-    # Of a random direction half of the axes are positive, and only those are in a hack-ward fraction.
-    for null in sorted({round(n / 2**0.5, 4) for n in nulls if n is not None}):
-        name = f"null: random direction ({null:.3f})"
-        axis.axhline(null, color="#555555", linestyle=(0, (2, 2)), linewidth=1.4, zorder=1.5, label=name)
-
-
 def outcomes(groups: Sequence[RunGroup]) -> Figure:
     """Shares of the five labels over the run, stacked, one panel per group."""
     figure, axes = figure_of(len(groups), height=1.7)
     for axis, group in zip(axes, groups, strict=True):
         shares = {label: thinned(over_seeds(group.runs, label)) for label in LABELS}
-        if steps := [point[0] for point in shares[LABELS[0]]]:
-            means = [[point[1] for point in shares[label]] for label in LABELS]
-            layers = axis.stackplot(steps, *means, colors=[_LABEL_LOOK[x][0] for x in LABELS])
-            for layer, label in zip(layers, LABELS, strict=True):
-                layer.set_hatch(_LABEL_LOOK[label][1])
-        else:
-            axis.text(
-                0.5, 0.5, "no labels: ground truth is not known", ha="center", va="center", transform=axis.transAxes
-            )
+        steps = [point[0] for point in shares[LABELS[0]]]
+        means = [[point[1] for point in shares[label]] for label in LABELS]
+        layers = axis.stackplot(steps, *means, colors=[_LABEL_LOOK[x][0] for x in LABELS])
+        for layer, label in zip(layers, LABELS, strict=True):
+            layer.set_hatch(_LABEL_LOOK[label][1])
         n = len(group.runs)
         axis.set_title(f"{group.name} (mean of {n} seed{'s' if n > 1 else ''})", loc="left")
         axis.set_ylabel("share of rollouts\n(fraction)")
@@ -257,11 +238,10 @@ def pass_versus_hack(groups: Sequence[RunGroup], look: Mapping[str, Look]) -> Fi
     axis.xaxis.set_major_locator(AutoLocator())  # not steps
     for group in groups:
         points = [(gt, hack) for r in group.runs if None not in (gt := r.last("gt"), hack := r.last("hack"))]
-        marker = look[group.name].marker
-        rim = "black" if marker in Line2D.filled_markers else None  # the others have none
+        colour, _, marker = look[group.name]
         axis.scatter(
-            [p[0] for p in points], [p[1] for p in points], s=60, color=look[group.name].colour, marker=marker, alpha=0.9,
-            edgecolors=rim, linewidths=0.6 if rim else None, label=f"{group.name} ({len(points)})", clip_on=False,
+            [p[0] for p in points], [p[1] for p in points], s=60, color=colour, marker=marker, alpha=0.9,
+            edgecolors="black", linewidths=0.6, label=f"{group.name} ({len(points)})", clip_on=False,
         )  # fmt: skip
     axis.set_xlim(-0.03, 1.03)
     axis.set_ylim(-0.03, 1.03)
@@ -297,3 +277,38 @@ def hack_rates(worlds: Mapping[str, Sequence[RunGroup]]) -> Figure:
             axis.label_outer()
         legend(figure, axes, BAND)
         return figure
+
+
+# ---------------------------------------------------------------- the UAT
+
+
+BINS = 20
+"""Over the range of all cosines."""
+_KIND_LOOKS = dict(zip(KINDS, (("#D55E00", "-"), ("#CC79A7", "--"), ("#000000", ":"), ("#0072B2", "-.")), strict=True))
+"""Colour and line of each kind of rollout."""
+
+
+def cosine_histogram(replays: Replays) -> Figure:
+    """Returns one panel per V that was measured, with the same bins: the share of each kind's rollouts per bin of cosines,
+    which a mean and a t hide."""
+    titles = {"vanilla": "V", "random": "random V of the same rank"}
+    values = {title: cosines_by_kind(replays.rows(name)) for name, title in titles.items() if name in replays.steps}
+    flat = [v for kinds in values.values() for found in kinds.values() for v in found] or [-1.0, 1.0]
+    low, high = min(*flat, 0.0), max(*flat, 0.0)
+    width = (high - low) / BINS or 1.0
+    edges = width * np.arange(np.floor(low / width) - 1, np.ceil(high / width) + 2)  # 0 is an edge: no bin mixes signs
+    with mpl.rc_context(STYLE):
+        figure, axes = figure_of(len(values), height=2.9)
+        for axis, (title, kinds) in zip(axes, values.items(), strict=True):
+            for kind, found in kinds.items():
+                shares = np.histogram(found, edges)[0] / max(len(found), 1)
+                colour, line = _KIND_LOOKS[kind]
+                name = f"{kind} (n = {len(found)})"
+                axis.stairs(shares, edges, color=colour, linestyle=line, linewidth=1.8, label=name)
+            axis.axvline(0.0, color="#555555", linewidth=1.2, zorder=1.5)
+            axis.set_title(title, loc="left")
+            axis.set_ylabel("share of the kind's rollouts\n(fraction per bin)")
+        axes[-1].xaxis.set_major_locator(AutoLocator())
+        axes[-1].set_xlabel("cos_S_contrib: cosine of a rollout's own gradient with V (positive = hack-ward)")
+        legend(figure, axes[:1], "kind of rollout")
+    return figure

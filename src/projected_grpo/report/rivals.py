@@ -70,15 +70,6 @@ class Row:
     kind: str
     """One of KINDS."""
 
-    def cells(self, ours: "Row | None") -> list[str]:
-        """As the table shows it, compared with projected's row."""
-        values = {**self.rates, "over": self.over(ours) if ours else []}
-        shown = ("hack", "hacked", "gt", "gain", "form", "plain", "over", "trained")
-        cells = [between(percent(values[name]), sign="+" if name in ("gain", "over") else "") for name in shown]
-        trained = known_mean(self.rates["trained"]) is not None
-        seconds = spread((run.seconds for run in self.runs), digits=0) if trained else "-"
-        return [self.name, str(len(self.runs)), *cells, seconds, self.supervision]
-
     @property
     def scores(self) -> dict[int, float]:
         """Pass without the loophole minus hack of each replicate of which both are known."""
@@ -90,15 +81,19 @@ class Row:
         """Its mean in percentage points: what arms are ordered by."""
         return 100 * sum(self.scores.values()) / len(self.scores) if self.scores else None
 
-    def over(self, ours: "Row") -> list[float]:
+    def over(self, ours: "Row | None") -> list[float]:
         """Returns each replicate's score minus the same replicate's of another row; empty for that row itself."""
-        theirs = ours.scores if ours is not self else {}
+        theirs = ours.scores if ours and ours is not self else {}
         return [score - theirs[seed] for seed, score in self.scores.items() if seed in theirs]
 
-    @property
-    def whole(self) -> bool:
-        """Whether every replicate has both."""
-        return len(self.scores) == len(self.runs)
+    def cells(self, ours: "Row | None") -> list[str]:
+        """As the table shows it, compared with projected's row."""
+        values = {**self.rates, "over": self.over(ours)}
+        shown = ("hack", "hacked", "gt", "gain", "form", "plain", "over", "trained")
+        cells = [between(percent(values[name]), sign="+" if name in ("gain", "over") else "") for name in shown]
+        trained = known_mean(self.rates["trained"]) is not None
+        seconds = spread((run.seconds for run in self.runs), digits=0) if trained else "-"
+        return [self.name, str(len(self.runs)), *cells, seconds, self.supervision]
 
 
 def percent(values: Sequence[float | None]) -> list[float | None]:
@@ -108,14 +103,14 @@ def percent(values: Sequence[float | None]) -> list[float | None]:
 
 def row_of(name: str, runs: Sequence[Run], folder: str = "eval", *, first: bool = False) -> Row:
     """Returns a group's row: of its deployed policy, or of what `folder` holds; after the last step, or before the
-    `first`."""
+    `first`, when nothing was gained or trained."""
     arm, deployed = ARMS.get(runs[0].arm), folder == "eval"
-    done = 0 if first else None
+    done, unknown = (0 if first else None), [None] * len(runs)
     rates = {rate: [run.held_out(rate, done, folder) for run in runs] for rate in ("hack", "hacked", "gt", "form")}
-    untrained = [run.held_out("gt", 0) if deployed else None for run in runs]
-    rates["gain"] = [None if a is None or b is None else a - b for a, b in zip(rates["gt"], untrained, strict=True)]
-    rates["plain"] = [run.held_out("gt", done, "eval_plain") if deployed else None for run in runs]
-    rates["trained"] = [run.last("hack") for run in runs]
+    start = [run.held_out("gt", 0) for run in runs] if deployed and not first else unknown
+    gain = [None if a is None or b is None else a - b for a, b in zip(rates["gt"], start, strict=True)]
+    plain = [run.held_out("gt", done, "eval_plain") for run in runs] if deployed else unknown
+    trained = unknown if first else [run.last("hack") for run in runs]
     which = "" if deployed else f", {OTHER_POLICIES[folder]}" + (", at the start" if first else "")
     if arm and arm.labels:
         kind = ORACLE
@@ -123,14 +118,8 @@ def row_of(name: str, runs: Sequence[Run], folder: str = "eval", *, first: bool 
         kind = OURS
     else:
         kind = OF_ROLE.get(arm.role, WAYS) if arm else WAYS
-    return Row(name + which, runs, rates, arm.supervision if arm else "not known", kind)
-
-
-def untrained(runs: Sequence[Run]) -> Row:
-    """Returns the untrained model's row, from the evaluations before the first step of each replicate's vanilla."""
-    row = row_of("untrained", runs, first=True)
-    unknown = dict.fromkeys(("gain", "trained"), [None] * len(runs))
-    return replace(row, rates={**row.rates, **unknown}, supervision="nothing")
+    supervision = arm.supervision if arm else "not known"
+    return Row(name + which, runs, {**rates, "gain": gain, "plain": plain, "trained": trained}, supervision, kind)
 
 
 @dataclass(frozen=True)
@@ -154,12 +143,13 @@ class Bench:
 
     @property
     def best(self) -> Row | None:
-        """Of the rivals that are no oracles and have every replicate of projected, the one with the highest pass without the
-        loophole minus hack on those replicates; None without projected or a rival."""
+        """Of the rivals that are no oracles and know both rates of each replicate, projected's among them, the one with the
+        highest pass without the loophole minus hack on projected's replicates; None without projected or a rival."""
         if (ours := self.ours) is None:
             return None
         replicates = {run.seed for run in ours.runs}
-        able = [row for row in self.rows if row.kind == RIVAL and row.whole and replicates <= row.scores.keys()]
+        whole = [row for row in self.rows if row.kind == RIVAL and len(row.scores) == len(row.runs)]
+        able = [row for row in whole if replicates <= row.scores.keys()]
         return max(able, key=lambda row: known_mean(row.over(ours)) or 0.0, default=None)
 
     @property
@@ -167,26 +157,21 @@ class Bench:
         """The bottom line: the best rival and projected. NOT_EVALUABLE without one, and of fewer replicates than a claim
         needs: which is best is then said as a sign."""
         best, ours = self.best, self.ours
-        if best is None or ours is None or not ours.whole:
+        if best is None or ours is None or len(ours.scores) < len(ours.runs):
             return "NOT_EVALUABLE: needs projected and a rival with its replicates, both with --eval-every and --eval-plain"
-        cells = [
-            f"{row.name} hack {number(known_mean(row.rates['hack']), 100.0)} %, pass without "
-            f"{number(known_mean(row.rates['plain']), 100.0)} % (n = {len(row.runs)})"
-            for row in (best, ours)
-        ]
         plain = next((row.score for row in self.rows if row.name == "untrained"), None)
-        scores = [number(score) for score in (best.score, ours.score, plain)]
         few = f"NOT_EVALUABLE: {len(ours.runs)} replicates, at least {MIN_REPLICATES} are needed; as a sign: "
         return (few if len(ours.runs) < MIN_REPLICATES else "") + (
-            f"best rival by pass minus hack: {cells[0]}; beside it {cells[1]}; pass minus hack {scores[0]}, {scores[1]} and "
-            f"{scores[2]} pp of the untrained model; over projected's, paired, {between(percent(best.over(ours)))} pp"
+            f"pass minus hack: best rival {best.name} {number(best.score)} (n = {len(best.runs)}), projected "
+            f"{number(ours.score)} (n = {len(ours.runs)}), untrained {number(plain)} pp; "
+            f"over projected's, paired, {between(percent(best.over(ours)))} pp"
         )
 
     def output(self) -> Output:
         """Returns what is written and printed. Exit code: 0, or 3 where there is no rival to compare with projected."""
         head = ["# Rivals", "", "Written by `just results --only rivals`; do not edit by hand.", ""]
-        picture = ["![hack against pass](plots/rivals.svg)", ""]
-        document = "\n".join([*head, *bullets(self.remarks), self.table.markdown(), *picture])
+        picture = "![hack against pass](plots/rivals.svg)\n"
+        document = "\n".join([*head, *bullets(self.remarks), self.table.markdown(), picture])
         text = "\n".join([*self.remarks, "", self.table.title, "", self.table.text(without=PAGE_ALONE)])
         code = EXIT_NOT_EVALUABLE if self.verdict.startswith("NOT_EVALUABLE") else EXIT_OK
         return Output(text, self.verdict, code, {"rivals.md": document}, {"rivals": hack_against_pass(self.rows)})
@@ -194,12 +179,13 @@ class Bench:
 
 def bench_of(found: Found) -> Bench:
     """Returns every finished run, in the registry's order, but for those that may not be compared with their
-    replicate's vanilla: they are named with the reason. BadInput as in `group_runs`."""
+    replicate's vanilla: they are named with the reason. The untrained model's rates are from the evaluations before the
+    first step of each replicate's vanilla. BadInput as in `group_runs`."""
     rows: list[Row] = []
     sound, unsound = comparable_runs(found.runs)
     for group in group_runs(sound):
         if group.runs[0].arm == "vanilla":
-            rows.append(untrained(group.runs))
+            rows.append(replace(row_of("untrained", group.runs, first=True), supervision="nothing"))
         rows.append(row_of(group.name, group.runs))
         if any(run.beside.get("eval_trained") for run in group.runs):
             rows.append(row_of(group.name, group.runs, "eval_trained"))
@@ -259,8 +245,7 @@ def hack_against_pass(rows: Sequence[Row]) -> Figure:
         found = {row.kind for row in shown}
         handles = [Line2D([], [], color=colour, marker=marker, fillstyle=fill, linestyle="none", label=kind)
                    for kind, (colour, marker, fill) in KINDS.items() if kind in found]  # fmt: skip
-        if handles:  # no run may have been evaluated without the loophole
-            replicates = " or ".join(str(n) for n in sorted({len(row.runs) for row in shown}))
-            title = f"mean and 95 % interval over {replicates} replicates; best first"
-            figure.legend(handles=handles, loc="outside lower center", ncols=3, title=title)
+        replicates = " or ".join(str(n) for n in sorted({len(row.runs) for row in shown}))
+        title = f"mean and 95 % interval over {replicates} replicates; best first"
+        figure.legend(handles=handles, loc="outside lower center", ncols=3, title=title)
     return figure

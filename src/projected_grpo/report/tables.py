@@ -14,14 +14,7 @@ from projected_grpo.verdicts.effects import interval
 from projected_grpo.verdicts.finished_runs import RATES, Run, mean_sem, paired_pp
 from projected_grpo.verdicts.matching import RunGroup, reference
 
-LEFT = (
-    "what is removed (% of update energy)",
-    "side",
-    "adapter",
-    "V",
-    "folder",
-    "effect size g [95 %] over problems",
-)
+LEFT = ("what is removed (% of update energy)", "side", "adapter", "V", "folder")
 """Columns of words, besides the first."""
 
 
@@ -72,10 +65,6 @@ def between(values: Iterable[float | None], sign: str = "+") -> str:
 # ---------------------------------------------------------------- training runs
 
 
-def _runs(groups: Sequence[RunGroup]) -> list[Run]:
-    return [run for group in groups for run in group.runs]
-
-
 def brief(groups: Sequence[RunGroup]) -> str:
     """Returns one line an arm for a terminal: means over runs in percent, `held out` is gt_pass before training and
     after."""
@@ -108,7 +97,9 @@ def per_arm(groups: Sequence[RunGroup]) -> Table:
         base = bases.pop() if len(bases) == 1 else str(len(bases))
         body.append([group.name, str(len(group.runs)), base, *cells, removed, onset])
     header = ["arm", "seeds", "bases", "hack %", "hacked %", "gt_pass %", "compiles %", "removed %", "onset (seeds)"]
-    return Table(f"Every arm: mean ± SEM over seeds, last {LAST} steps", header, body, _runs(groups))
+    return Table(
+        f"Every arm: mean ± SEM over seeds, last {LAST} steps", header, body, [r for g in groups for r in g.runs]
+    )
 
 
 @dataclass(frozen=True)
@@ -160,16 +151,9 @@ def held_out_rate(run: Run, done: int, rate: str) -> float | None:
     return None if run.trained_on or done in run.flaws else run.evals[done][rate]
 
 
-def change_pp(run: Run, rate: str) -> float | None:
-    """The evaluation after the last step minus the one before the first, in percentage points; None where one of them is not
-    known, and where they are of different rollouts."""
-    if run.tested.get(0) != run.tested.get(run.steps):
-        return None
-    return paired_pp({0: held_out_rate(run, run.steps, rate)}, {0: held_out_rate(run, 0, rate)}).get(0)
-
-
 def held_out(groups: Sequence[RunGroup]) -> list[Table]:
-    """Held-out evaluations before the first step and after the last, and the change, mean over runs. Empty without any."""
+    """Held-out evaluations before the first step and after the last, and the change, mean over runs. Empty without any. A
+    change of a run is known where both are of the same rollouts."""
     body, used = [], []
     for group in groups:
         runs = [run for run in group.runs if {0, run.steps} <= run.evals.keys()]
@@ -178,8 +162,10 @@ def held_out(groups: Sequence[RunGroup]) -> list[Table]:
         steps = {run.steps for run in runs}
         cells = []
         for rate in RATES:
-            before, after = (spread((held_out_rate(r, n * r.steps, rate) for r in runs), 100.0) for n in (0, 1))
-            cells.append(f"{before} → {after} ({between(change_pp(run, rate) for run in runs)})")
+            before, after = ({r.seed: held_out_rate(r, n * r.steps, rate) for r in runs} for n in (0, 1))
+            same = {r.seed: before[r.seed] for r in runs if r.tested.get(0) == r.tested.get(r.steps)}
+            sides = " → ".join(spread(side.values(), 100.0) for side in (before, after))
+            cells.append(f"{sides} ({between(paired_pp(after, same).values())})")
         body.append([group.name, str(len(runs)), f"0 → {steps.pop() if len(steps) == 1 else 'end'}", *cells])
         used += runs
     title = "Held-out evaluation: mean ± SEM over seeds, change with its 95 % interval"
@@ -189,14 +175,15 @@ def held_out(groups: Sequence[RunGroup]) -> list[Table]:
 
 def mechanisms(groups: Sequence[RunGroup]) -> list[Table]:
     """Pure-hack rate of each mechanism over the last 10 steps. Empty when nothing tells mechanisms apart."""
-    known = {run.path: run.mechanisms for run in _runs(groups) if run.mechanisms is not None}
-    names = sorted({name for rates in known.values() for name in rates})
+    runs = [run for group in groups for run in group.runs]
+    names = sorted({name for run in runs for name in run.mechanisms or ()})
     body = []
     for group in groups:
-        shares = (spread((known[r.path].get(name, 0.0) for r in group.runs), 100.0) for name in names)
+        rates = [run.mechanisms for run in group.runs if run.mechanisms is not None]
+        shares = (spread((of.get(name, 0.0) for of in rates), 100.0) for name in names)
         body.append([group.name, str(len(group.runs)), *shares])
     header = ["arm", "seeds", *(f"{name} %" for name in names)]
-    return [Table(f"Pure hacks by mechanism, last {LAST} steps", header, body, _runs(groups))] if names else []
+    return [Table(f"Pure hacks by mechanism, last {LAST} steps", header, body, runs)] if names else []
 
 
 def all_tables(groups: Sequence[RunGroup], runs: Sequence[Run]) -> list[Table]:

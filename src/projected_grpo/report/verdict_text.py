@@ -1,5 +1,6 @@
 """Verdicts with their clauses as text: for a terminal, and as markdown (style `github`)."""
 
+import textwrap
 from collections.abc import Sequence
 
 from tabulate import tabulate
@@ -7,13 +8,21 @@ from tabulate import tabulate
 from projected_grpo.verdicts.h1 import H1
 from projected_grpo.verdicts.registry import Line
 
+WIDTH = 118
+"""Columns of a printout."""
+
+
+def filled(text: str, indent: str = "", most: int | None = None) -> str:
+    """Returns a text in lines of WIDTH, all but the first indented, the rest cut behind so many lines."""
+    return textwrap.fill(text, WIDTH, subsequent_indent=indent, max_lines=most, placeholder=" ...")
+
 
 def h1_text(found: H1) -> str:
     """Returns, as markdown, the three lines with their clauses, and what falsifies the first."""
     whys = ["", *(line.verdict.why for line in found.lines)]
     summary = [[line.verdict.name, line.verdict.status, "the same" if line.verdict.why == before else line.verdict.why]
                for before, line in zip(whys, found.lines, strict=False)]  # fmt: skip
-    parts = [_aligned(summary, ["line", "", "why"], "github"), ""]
+    parts = [tabulate(summary, ["line", "", "why"], "github", disable_numparse=True), ""]
     for line in found.lines:
         parts += [*line_text(line, "github"), ""]
         if line is found.preregistered:
@@ -24,15 +33,16 @@ def h1_text(found: H1) -> str:
 def line_text(line: Line, style: str = "simple") -> list[str]:
     """Returns a line with its clauses and notes."""
     rows = [[c.name, c.status, c.why] for c in line.clauses]
-    notes = [text for note in line.notes for text in ("", note)]
-    return [f"{line.verdict.name}: {line.verdict.status}", "", _aligned(rows, ["clause", "", "numbers"], style), *notes]
+    widths = None if style == "github" else [None, None, 84]
+    table = tabulate(rows, ["clause", "", "numbers"], style, disable_numparse=True, maxcolwidths=widths)
+    return [
+        f"{line.verdict.name}: {line.verdict.status}",
+        "",
+        table,
+        *(text for note in line.notes for text in ("", note)),
+    ]
 
 
 def bullets(lines: Sequence[str]) -> list[str]:
     """Returns the lines as a markdown list with an empty line behind it; nothing without lines."""
     return [*(f"- {line}" for line in lines), *([""] if lines else [])]
-
-
-def _aligned(rows: Sequence[Sequence[str]], header: Sequence[str], style: str) -> str:
-    widths = None if style == "github" else [None, None, 84]
-    return tabulate(rows, header, style, disable_numparse=True, maxcolwidths=widths)

@@ -115,7 +115,7 @@ REQUIRABLE = tuple(claim.name for claim in ON_PROBE if claim.decides)
 if TYPE_CHECKING:
     UatClaim = str
 else:
-    UatClaim = Literal[(*REQUIRABLE, "T5")]
+    UatClaim = Literal[REQUIRABLE]
 
 
 def exit_code(findings: Sequence[Finding], required: Sequence[str]) -> int:

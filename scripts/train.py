@@ -51,7 +51,7 @@ def train(config: TrainConfig, world: World) -> int:
         bottom_line(session.run, "⚪", f"{config.arm}: finished, {done} steps done; nothing is changed")
         return 0
     rows, horizon = [], Horizon(config, session.run, done)
-    with tracked(tracker, session.run) as log_steps:
+    with tracked(tracker, session.run) as log:
         with rounds_of(config, session) as rounds:
             for step in progress(range(done, config.steps), "train"):
                 if horizon.reached or (rounds and rounds.over):
@@ -68,9 +68,10 @@ def train(config: TrainConfig, world: World) -> int:
                     rounds.after(step)
                 if due(done, config.keep_adapter_every):
                     session.save_adapter(kept_path(session.run, done))
-                log_steps()
+                log(step, taken)
         evaluator.evaluate_due(done, last=True)
         session.finish(done)
+        log(done, [])
     for name in never_on(rows):
         why = "no group's rewards differed" if name == "policy" else "nothing to learn from (of a peer: none was paid)"
         logger.warning(f"{name}: no gradient at any of these steps: {why}")

@@ -54,8 +54,8 @@ def parse_plain(config: type[C], description: str, args: list[str] | None = None
 RESUMABLE = "interrupted; what is done is on disk, continue with --resume"
 AGAIN = "interrupted; the same command goes on from here"
 EXTRAS = {
-    "datasets": "bench", "gguf": "small", "matplotlib": "report", "openai": "teachers",
-    "tabulate": "report", "torchft": "diloco", "trl": "bench",
+    "datasets": "bench", "gguf": "small", "matplotlib": "report", "openai": "teachers", "tabulate": "report",
+    "torchft": "diloco", "trackio": "track", "trl": "bench",
 }  # fmt: skip
 """Which extra brings a package."""
 ERRORS = (errors.NonFinite, errors.BrokenWorld, errors.Unfinished, errors.JudgeFailed, GraderError)
@@ -75,9 +75,10 @@ def run(main: Callable[[], int | None], *, on_interrupt: str = "interrupted", in
     except ERRORS as e:
         fail(str(e), errors.EXIT_FAILED)
     except ModuleNotFoundError as e:
-        if e.name not in EXTRAS:
+        if e.name not in (*EXTRAS, "wandb"):
             raise
-        fail(f"{e.name} is not installed; run `uv sync --extra {EXTRAS[e.name]}`")
+        how = f"uv sync --extra {EXTRAS[e.name]}" if e.name in EXTRAS else f"uv pip install {e.name}"
+        fail(f"{e.name} is not installed; run `{how}`")
     except BrokenPipeError:
         raise SystemExit(errors.EXIT_OK) from None
     except KeyboardInterrupt:

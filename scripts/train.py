@@ -84,4 +84,4 @@ def train(config: TrainConfig, world: World) -> int:
 
 
 if __name__ == "__main__":
-    cli.run(main, on_interrupt=cli.RESUMABLE, in_parallel=True)
+    cli.run(main, on_interrupt=cli.RESUMABLE)

@@ -136,8 +136,8 @@ def teacher_pool(config: TrainConfig, session: Session) -> dict[str, Group]:
         folder, rollouts = Path(config.teacher_pool), [r for group in groups for r in group.rollouts]
         if not is_published(folder) and read_manifest(folder)["model_hash"] == weights:
             raise BadInput(
-                f"{place}: was sampled from --model {config.model} itself (weights {weights[:8]}): no teacher was merged into "
-                "it; sample it again with --teacher"
+                f"{place}: was sampled from --model {config.model} itself (weights {weights[:8]}): no teacher was merged "
+                "into it; sample it again with --teacher"
             )
         if bad := sum(r.source != "teacher" or r.behaviour_logps is None for r in rollouts):
             raise BadInput(

@@ -8,10 +8,9 @@ from typing import Any
 
 from loguru import logger
 
-from projected_grpo.ledger.by_source import logp_gap
 from projected_grpo.ledger.files import content_hash
 from projected_grpo.ledger.folder import read_manifest
-from projected_grpo.ledger.rates import mean, rates
+from projected_grpo.ledger.rates import logp_gap, mean, rates
 from projected_grpo.ledger.step_file import COLUMNS, EVALUATIONS, Row, evaluations_in, read_step
 
 

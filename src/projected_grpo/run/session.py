@@ -144,8 +144,6 @@ class Session:
         if self.judge:
             with self.world.together():
                 scores = self.judge.scores(groups)
-            started, clock = clock, time.perf_counter()
-            timing = {**timing, "judge": clock - started}
         for group in self.optimizer.param_groups:
             group["lr"] = self.config.lr * min(1.0, (step + 1) / (self.config.warmup + 1))
         context = context_of(self.config, groups, self.loaded, scores)

@@ -64,14 +64,12 @@ def check_new(directory: Path, *, resume: bool | None = None) -> None:
             f"--resume {directory}: no run began there (no manifest.json); leave --resume out, or name its --out"
         )
     if not resume and directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
-        mend = (
-            "choose another --out" if resume is None else "choose another --out, or add --resume to go on with this run"
-        )
-        raise BadInput(f"--out {directory}: exists and is never overwritten; {mend}")
+        mend = "" if resume is None else ", or add --resume to go on with this run"
+        raise BadInput(f"--out {directory}: exists and is never overwritten; choose another --out{mend}")
 
 
-def open_run(directory: Path, kind: str, config: Any, *, resume: bool | None = None, **facts: Any) -> Path:
-    """Makes the run's directory, starts its log and writes the first manifest with `facts`. Returns the directory.
+def open_run(directory: Path, kind: str, config: Any, *, resume: bool | None = None, **facts: Any) -> None:
+    """Makes the run's directory, starts its log and writes the first manifest with `facts`.
 
     BadInput if it has anything in it (unless `resume`), or when resuming with another config or other facts.
     """
@@ -95,7 +93,6 @@ def open_run(directory: Path, kind: str, config: Any, *, resume: bool | None = N
     log_to(directory / "log.txt")
     logger.debug(f"argv: {shlex.join(sys.argv)}")
     logger.info(f"{kind} in {directory}{os.sep}")
-    return directory
 
 
 FREE_TO_CHANGE = frozenset({

@@ -110,9 +110,9 @@ def by_source(rows: Sequence[Row]) -> dict[str, dict[str, float | None]]:
     unknown: share of rows without behaviour log-probabilities; ours: whose are, to rounding, the student's or the untrained
     model's; untrained: the untrained model's. lead: behaviour over the student's log-probability, nats a token.
     """
-    of = {source: [r for r in rows if r["source"] == source] for source in SOURCES}
     rounding = rounding_of(logp_gap(rows))
-    return {source: _numbers(found, rounding) for source, found in of.items() if found}
+    of = {source: [r for r in rows if r["source"] == source] for source in SOURCES}
+    return {source: _of_source(found, rounding) for source, found in of.items() if found}
 
 
 def logp_gap(rows: Sequence[Row]) -> float | None:
@@ -133,7 +133,7 @@ def rounding_of(gap: float | None) -> float:
     return LOGP_GAP if gap is None else min(LOGP_GAP, max(LEAST_GAP, GAP_TIMES * gap))
 
 
-def _numbers(rows: Sequence[Row], rounding: float) -> dict[str, float | None]:
+def _of_source(rows: Sequence[Row], rounding: float) -> dict[str, float | None]:
     shares = rates(rows)
     return {
         "rows": float(len(rows)),

@@ -50,8 +50,6 @@ def parse_plain(config: type[C], description: str, args: list[str] | None = None
     return tyro.cli(config, description=description, args=args)
 
 
-RESUMABLE = "interrupted; what is done is on disk, continue with --resume"
-AGAIN = "interrupted; the same command goes on from here"
 EXTRAS = {
     "datasets": "bench", "gguf": "small", "matplotlib": "report", "openai": "teachers", "tabulate": "report",
     "torchft": "diloco", "trackio": "track", "trl": "bench",
@@ -61,9 +59,9 @@ ERRORS = (errors.NonFinite, errors.BrokenWorld, errors.Unfinished, errors.JudgeF
 """A grader that failed is never a wrong answer."""
 
 
-def run(main: Callable[[], int | None], *, on_interrupt: str = "interrupted") -> None:
+def run(main: Callable[[], int | None]) -> None:
     """Calls `main` and exits with its code. Bad input is one line and 2; what broke the run (ERRORS) one line and 1; Ctrl-C
-    says `on_interrupt`, 130."""
+    is 130."""
     start_log()
     try:
         code = main() or 0
@@ -79,7 +77,7 @@ def run(main: Callable[[], int | None], *, on_interrupt: str = "interrupted") ->
     except BrokenPipeError:
         raise SystemExit(errors.EXIT_OK) from None
     except KeyboardInterrupt:
-        fail(on_interrupt, 130)
+        fail("interrupted; the same command goes on from here, a run with --resume", 130)
     else:
         raise SystemExit(code)
 

@@ -33,9 +33,6 @@ def sample_pool(config: ProbeConfig) -> int:
     keyed = [(step, prompt, f"pool {config.seed} {step}") for step, prompt in enumerate(prompts)]
     batches = prompt_batches(keyed, config.group_size, config.rollout_batch)
     left = [batch for batch in batches if not all(step_path(run, step).exists() for step, *_ in batch)]
-    if config.resume:
-        update_manifest(run, finished=False)
-        logger.info(f"resumed: {len(prompts) - sum(map(len, left))} of {len(prompts)} problems are sampled already")
     for batch in progress(left, "teacher pool"):
         steps, chosen, keys = zip(*batch, strict=True)
         groups, timing = live_groups(
@@ -48,10 +45,7 @@ def sample_pool(config: ProbeConfig) -> int:
         for step, group in zip(steps, groups, strict=True):
             rows = rows_of([group], [], {"timing": timing}, step=step, keep_token_logps=True)
             write_step(run, step, rows)
-            hacked = sum(map(any_hack, rows))
-            logger.info(
-                f"{step:4d}  problem {group.problem_id}: {hacked} of {len(rows)} hacked  {timing['total']:6.1f} s"
-            )
+            logger.info(f"{step:4d}  problem {group.problem_id}: {sum(map(any_hack, rows))} of {len(rows)} hacked")
     update_manifest(run, finished=True, steps_done=len(prompts))
     verdict = t1([row for rows in iter_run(run) for row in rows])
     bottom_line(run, verdict.status, f"T1 {verdict.status}: {verdict.why}")

@@ -1,9 +1,10 @@
-"""Step files: whole or absent, every column in every row, and a reader that refuses anything else. Folders of the cache:
-built once, by one process at a time, and whole."""
+"""Step files: whole or absent, every column in every row, and a reader that refuses anything else. The log beside them, and
+folders of the cache: built once, by one process at a time, and whole."""
 
 import gzip
 import json
 import math
+import os
 import subprocess
 import sys
 import textwrap
@@ -87,6 +88,26 @@ def test_the_step_line_is_aligned_with_its_header():
     nulls = {c.name: None for c in COLUMNS if c.null}
     for values in (row(), row(**nulls, timing={})):
         assert len(step_line([values])) == len(step_header())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stream", [">/dev/full", "PYTHONUNBUFFERED=1 >/dev/full"])
+def test_a_log_whose_stream_is_full_goes_on_without_it(tmp_path, stream):
+    code = (
+        "from loguru import logger\n"
+        "from projected_grpo.ledger.console import log_to, start_log\n"
+        "from pathlib import Path\n"
+        "start_log()\n"
+        "log_to(Path('log.txt'))\n"
+        "for i in range(3): logger.info(f'line {i}')"
+    )
+    env = {**os.environ, "PYTHONUNBUFFERED": "", "CODE": code}
+    command = f'{stream} {sys.executable} -c "$CODE"'
+    done = subprocess.run(
+        ["bash", "-c", command], stderr=subprocess.PIPE, text=True, cwd=tmp_path, check=False, env=env
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "line 2" in (tmp_path / "log.txt").read_text()
 
 
 # ---------------------------------------------------------------- a folder of the cache

@@ -1,5 +1,6 @@
 """A run's log: the terminal, log.txt, the last lines."""
 
+import atexit
 import os
 import shlex
 import sys
@@ -29,9 +30,19 @@ def start_log() -> None:
 
 
 def _say(message: str) -> None:
-    with suppress(OSError):  # its reader has left (`| head`); log.txt holds it all
+    with suppress(OSError):  # its reader has left (`| head`), or it is full; log.txt holds it all
         tqdm.write(message, end="", file=sys.stdout)
         sys.stdout.flush()
+
+
+@atexit.register
+def drop_unwritten() -> None:
+    """Drops what stdout and stderr did not take: Python would try again when it ends, and exit with 120."""
+    for stream in filter(None, (sys.stdout, sys.stderr)):
+        try:
+            stream.flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def log_to(path: Path) -> None:

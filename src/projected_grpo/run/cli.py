@@ -65,7 +65,6 @@ def run(main: Callable[[], int | None]) -> None:
     start_log()
     try:
         code = main() or 0
-        sys.stdout.flush()
     except BadInput as e:
         fail(str(e))
     except ERRORS as e:
@@ -75,8 +74,7 @@ def run(main: Callable[[], int | None]) -> None:
             raise
         how = f"uv sync --extra {EXTRAS[e.name]}" if e.name in EXTRAS else f"uv pip install {e.name}"
         fail(f"{e.name} is not installed; run `{how}`")
-    except BrokenPipeError:  # `| head` has left; Python would flush once more at its end, and exit with 120
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:
         raise SystemExit(errors.EXIT_OK) from None
     except KeyboardInterrupt:
         fail("interrupted; the same command goes on from here, a run with --resume", 130)

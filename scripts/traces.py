@@ -67,4 +67,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    cli.run(main)
+    cli.run(main, on_interrupt="interrupted; nothing is written, the same command starts anew")

@@ -28,4 +28,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    cli.run(main)
+    cli.run(main, on_interrupt=cli.RESUMABLE)

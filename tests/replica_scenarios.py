@@ -47,4 +47,4 @@ def main():
 
 
 if __name__ == "__main__":
-    cli.run(main)
+    cli.run(main, on_interrupt=cli.RESUMABLE)

@@ -2,6 +2,7 @@
 
 import json
 import random
+import runpy
 import shutil
 import signal
 import subprocess
@@ -95,14 +96,21 @@ def test_verify_wants_the_pairs_that_v_was_made_from(script, tmp_path, vhack_fil
     )
 
 
-def test_ctrl_c_is_one_line(capsys):
+def test_ctrl_c_says_how_to_go_on_where_one_can(monkeypatch, capsys):
     def interrupt():
         raise KeyboardInterrupt
 
-    with pytest.raises(SystemExit) as stopped:
-        cli.run(interrupt)
-    assert stopped.value.code == 130
-    assert "--resume" in capsys.readouterr().err
+    told = {}
+    real = cli.run
+    for path in sorted(p for p in (ROOT / "scripts").glob("*.py") if "cli.run(" in p.read_text("utf-8")):
+        monkeypatch.setattr(cli, "run", lambda _, **how: real(interrupt, **how))
+        with pytest.raises(SystemExit) as stopped:
+            runpy.run_path(str(path), run_name="__main__")
+        assert stopped.value.code == 130
+        told[path.stem] = capsys.readouterr().err
+    resumed = {"train", "train_diloco", "probe_distill", "ask_teachers", "multi_turn"}
+    assert {name for name, line in told.items() if "--resume" in line} == resumed
+    assert {name for name, line in told.items() if "same command" in line} == {"enqueue", "in_trl", "traces"}
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,8 @@ from functools import partial
 import pytest
 import torch
 from harness import by_autograd, cut_after, run_script, shake
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from safetensors.torch import load_file
 from test_signals import ROWS, assert_same, gradient, plain_logits, step_of
 
@@ -20,6 +22,7 @@ from projected_grpo.data.preferences import MAJORITY, Preferences, StoredPair, r
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import read_manifest
 from projected_grpo.ledger.step_file import read_run
+from projected_grpo.model.batches import two_sided
 from projected_grpo.model.learner import Learner
 from projected_grpo.presets import presets
 from projected_grpo.records import Group, Outcome, Rollout
@@ -37,6 +40,31 @@ def pairs_file(tmp_path_factory):
     pairs = [StoredPair(f"t{i}", 0, 3, 2, MAJORITY, CHAT, f"print({i})", "pass") for i in range(5)]
     write_preferences(path, Preferences(tuple(pairs), 6, 6))
     return path
+
+
+# ---------------------------------------------------------------- the collator
+
+
+IDS = st.lists(st.integers(0, 9), max_size=5).map(tuple)
+PROMPT = st.lists(st.integers(0, 9), min_size=1, max_size=6).map(tuple)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.tuples(PROMPT, PROMPT, IDS, IDS), min_size=1, max_size=6), st.integers(1, 60))
+def test_every_row_is_collated_once_as_it_is(rows, budget):
+    """Pad is a token that occurs in prompts and completions: masks come from lengths alone."""
+    first, second = ([(r[i], r[2 + i]) for r in rows] for i in (0, 1))
+    seen = []
+    for chosen, one, other in two_sided(first, second, budget, 3, torch.device("cpu")):
+        seen += chosen
+        for sides, batch in ((first, one), (second, other)):
+            assert batch.loss_token_ids() == [list(sides[i][1]) for i in chosen]
+            for i, ids in zip(chosen, batch.input_ids.tolist(), strict=True):
+                whole = [*sides[i][0], *sides[i][1]]
+                assert ids == [*whole, *([3] * (len(ids) - len(whole)))]
+        width = max(len(one.input_ids[0]), len(other.input_ids[0]))
+        assert len(chosen) == 1 or 2 * width * len(chosen) <= budget
+    assert sorted(seen) == list(range(len(rows)))
 
 
 # ---------------------------------------------------------------- TAID

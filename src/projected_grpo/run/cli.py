@@ -50,6 +50,8 @@ def parse_plain(config: type[C], description: str, args: list[str] | None = None
     return tyro.cli(config, description=description, args=args)
 
 
+RESUMABLE = "interrupted; what is done is on disk, continue with --resume"
+AGAIN = "interrupted; the same command goes on from here"
 EXTRAS = {
     "datasets": "bench", "gguf": "small", "matplotlib": "report", "openai": "teachers", "tabulate": "report",
     "torchft": "diloco", "trackio": "track", "trl": "bench",
@@ -59,9 +61,9 @@ ERRORS = (errors.NonFinite, errors.BrokenWorld, errors.Unfinished, errors.JudgeF
 """A grader that failed is never a wrong answer."""
 
 
-def run(main: Callable[[], int | None]) -> None:
+def run(main: Callable[[], int | None], *, on_interrupt: str = "interrupted") -> None:
     """Calls `main` and exits with its code. Bad input is one line and 2; what broke the run (ERRORS) one line and 1; Ctrl-C
-    is 130."""
+    says `on_interrupt`, 130."""
     start_log()
     try:
         code = main() or 0
@@ -77,7 +79,7 @@ def run(main: Callable[[], int | None]) -> None:
     except BrokenPipeError:
         raise SystemExit(errors.EXIT_OK) from None
     except KeyboardInterrupt:
-        fail("interrupted; the same command goes on from here, a run with --resume", 130)
+        fail(on_interrupt, 130)
     else:
         raise SystemExit(code)
 

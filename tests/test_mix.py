@@ -4,6 +4,7 @@ import json
 import math
 import shutil
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import parallel_scenarios
@@ -16,8 +17,9 @@ from projected_grpo import records, step
 from projected_grpo.adapters import Adapter
 from projected_grpo.config import TrainConfig
 from projected_grpo.data.pool import pool_of
+from projected_grpo.data.stored import by_problem
 from projected_grpo.ledger.folder import update_manifest
-from projected_grpo.ledger.step_file import read_run
+from projected_grpo.ledger.step_file import read_run, read_step, write_step
 from projected_grpo.run import sources
 from projected_grpo.verdicts import trajectory
 from projected_grpo.verdicts.finished_runs import load_runs
@@ -93,6 +95,14 @@ def test_every_row_names_its_source_and_its_log_probabilities(run, pool, tmp_pat
 
 
 @pytest.mark.slow
+def test_a_pool_without_log_probabilities_is_refused(run, pool, tmp_path):
+    rows = read_step(pool / "step_000.jsonl.gz")
+    write_step(pool, 0, [{**r, "behaviour_logp": None, "behaviour_logps": None} for r in rows])
+    refused(run("run"), "4 of its 20 rows", "recorded log-probabilities")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.slow
 def test_hand_written_rows_are_marked_as_nobodys(made):
     """No policy wrote them: they count as on-policy, and the column says that their ratio of 1 says nothing."""
     run = made("train", "--steps", 3, "--keep-adapter-every", 2, "--teacher-pool", "pairs", "--max-new", 8)
@@ -104,13 +114,9 @@ def test_hand_written_rows_are_marked_as_nobodys(made):
 # ---------------------------------------------------------------- T5's sneaky fails, in the loop
 
 
-def with_logps(patch, logps_of):
-    """Puts other log-probabilities into the rows of the pool. logps_of: of the model as loaded, and a rollout."""
-
-    def changed(group, model):
-        return replace(group, rollouts=tuple(replace(r, behaviour_logps=logps_of(model, r)) for r in group.rollouts))
-
-    patch.setattr(sources, "pool_of", lambda *args: [changed(group, args[2].model) for group in pool_of(*args)])
+def with_logps(group, logps_of):
+    """A cached group with other log-probabilities in its rows."""
+    return replace(group, rollouts=tuple(replace(r, behaviour_logps=logps_of(r)) for r in group.rollouts))
 
 
 def pinned(patch):
@@ -127,7 +133,10 @@ def of_the_untrained_model(patch):
         found = model(input_ids=ids[None]).logits[0, :-1].log_softmax(-1).gather(1, ids[1:, None])[:, 0]
         return tuple(found[-len(r.completion_ids) :].tolist())
 
-    with_logps(patch, logps)
+    def pool(source, config, loaded):
+        return [with_logps(group, partial(logps, loaded.model)) for group in pool_of(source, config, loaded)]
+
+    patch.setattr(sources, "pool_of", pool)
 
 
 def of_the_step(patch):
@@ -136,7 +145,9 @@ def of_the_step(patch):
 
 
 def of_nobody(patch):
-    with_logps(patch, lambda *_: None)
+    """Behind the check that refuses them."""
+    found = lambda groups, place: by_problem([with_logps(g, lambda _: None) for g in groups], place)  # noqa: E731
+    patch.setattr(sources, "by_problem", found)
 
 
 def base_rows_of_the_student(patch):
@@ -186,9 +197,7 @@ def test_a_pool_of_the_student_itself_is_refused(run, pool, cache):
 
 
 @pytest.mark.slow
-def test_a_pool_of_another_time_or_kind_is_refused_before_a_model_is_loaded(run, pool):
+def test_a_pool_of_another_time_is_refused_before_a_model_is_loaded(run, pool):
     """Loading Qwen3-4B takes minutes."""
-    update_manifest(pool, kind="train")
-    refused(run("run", "--model", "no/such-model"), "is a run of kind 'train', where 'teacher_pool' is needed")
     update_manifest(pool, schema_version=4)
     refused(run("run", "--model", "no/such-model"), "schema 4, this version reads")

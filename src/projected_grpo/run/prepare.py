@@ -11,9 +11,10 @@ from projected_grpo.adapters import Adapter, attach_antipasto, attach_lora
 from projected_grpo.arms import ARMS
 from projected_grpo.config import Common, Gradient, TrainConfig, flag
 from projected_grpo.data.problems import check_problems
+from projected_grpo.data.stored import is_published
 from projected_grpo.interventions.judges import named
 from projected_grpo.ledger.errors import BadInput
-from projected_grpo.ledger.folder import check_new, finished_manifest
+from projected_grpo.ledger.folder import check_new, read_manifest
 from projected_grpo.model.checkpointing import enable_checkpointing
 from projected_grpo.model.load import LoadedModel, fixed_order, pick_device
 from projected_grpo.parallel import ALONE, World
@@ -80,19 +81,20 @@ def check_inputs(config: Gradient) -> None:
             named(config.judge)
     for name in ("teacher_pool", "pool"):
         if (pool := getattr(config, name, "")) not in ("", "pairs"):
-            if not Path(pool).is_dir():
-                raise BadInput(f"{flag(name)} {pool}: no such directory; sample one with `just probe-teacher-pool`")
-            if isinstance(config, TrainConfig):
-                check_pool(Path(pool), config)
+            check_pool(flag(name), Path(pool), config)
     if config.vhack != Path():
         meta = read_meta(config.vhack)
         check_meta(config.vhack, meta, {"model": config.model, "adapter": config.adapter}, ARMS[config.arm].vhack)
 
 
-def check_pool(folder: Path, config: TrainConfig) -> None:
-    """BadInput when a pool to mix in is no finished teacher's pool, or was sampled at another temperature (its ratios would
-    be of another distribution) or paid in another way than this arm pays."""
-    theirs = finished_manifest(folder, ("teacher_pool",), "--teacher-pool")["config"]
+def check_pool(given: str, folder: Path, config: Gradient) -> None:
+    """BadInput when there is no pool, or a run mixes in one that was sampled at another temperature (its ratios would be of
+    another distribution) or paid in another way than this arm pays. Published pools have no manifest."""
+    if not folder.is_dir():
+        raise BadInput(f"{given} {folder}: no such directory; sample one with `just probe-teacher-pool`")
+    if is_published(folder) or not isinstance(config, TrainConfig):
+        return
+    theirs = read_manifest(folder)["config"]
     if (sampled_at := theirs["temperature"]) != config.temperature:
         raise BadInput(
             f"--temperature {config.temperature}: the pool {folder} was sampled at --temperature {sampled_at}; use the same"
@@ -100,7 +102,7 @@ def check_pool(folder: Path, config: TrainConfig) -> None:
     paid = ARMS[theirs["arm"]].loophole
     if paid != config.loophole:
         raise BadInput(
-            f"--teacher-pool {folder}: its rewards {'pay' if paid else 'do not pay'} the loophole, --arm {config.arm} "
+            f"{given} {folder}: its rewards {'pay' if paid else 'do not pay'} the loophole, --arm {config.arm} "
             f"{'does not' if paid else 'does'}; sample one with `probe_distill --teacher-only --arm {config.arm}`"
         )
 

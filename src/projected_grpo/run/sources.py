@@ -20,7 +20,7 @@ from projected_grpo.config import TrainConfig
 from projected_grpo.data.live import live_groups, render_all, workers
 from projected_grpo.data.pool import pool_hash, pool_of
 from projected_grpo.data.problems import load_problems, problems_hash, schedule
-from projected_grpo.data.stored import by_problem
+from projected_grpo.data.stored import by_problem, is_published
 from projected_grpo.interventions.base import Intervention
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import read_manifest
@@ -126,14 +126,22 @@ def mixed(parts: Sequence[Group]) -> Group:
 
 
 def teacher_pool(config: TrainConfig, session: Session) -> dict[str, Group]:
-    """Returns the run's pool by problem; empty without a --teacher-pool. BadInput as in load_pool, or when the pool was
-    sampled from the very model that is trained."""
-    name, weights = config.teacher_pool, session.loaded.weights_hash
-    if not name:
+    """Returns the run's pool by problem; empty without a --teacher-pool. BadInput as in load_pool, when the pool was sampled
+    from the very model that is trained, or when a row is not a teacher's with its log-probabilities."""
+    place, weights = f"--teacher-pool {config.teacher_pool}", session.loaded.weights_hash
+    if not config.teacher_pool:
         return {}
-    if name != "pairs" and read_manifest(Path(name))["model_hash"] == weights:
-        raise BadInput(
-            f"--teacher-pool {name}: was sampled from --model {config.model} itself (weights {weights[:8]}): no teacher was "
-            "merged into it; sample it again with --teacher"
-        )
-    return by_problem(pool_of(name, config, session.loaded), f"--teacher-pool {name}")
+    groups = pool_of(config.teacher_pool, config, session.loaded)
+    if config.teacher_pool != "pairs":
+        folder, rollouts = Path(config.teacher_pool), [r for group in groups for r in group.rollouts]
+        if not is_published(folder) and read_manifest(folder)["model_hash"] == weights:
+            raise BadInput(
+                f"{place}: was sampled from --model {config.model} itself (weights {weights[:8]}): no teacher was merged "
+                "into it; sample it again with --teacher"
+            )
+        if bad := sum(r.source != "teacher" or r.behaviour_logps is None for r in rollouts):
+            raise BadInput(
+                f"{place}: {bad} of its {len(rollouts)} rows are not a teacher's with recorded log-probabilities, so they "
+                "have no ratio; sample a pool with `just probe-teacher-pool`"
+            )
+    return by_problem(groups, place)

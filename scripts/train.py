@@ -86,4 +86,4 @@ def train(config: TrainConfig, world: World) -> int:
 
 
 if __name__ == "__main__":
-    cli.run(main, on_interrupt=cli.RESUMABLE)
+    cli.run(main, on_interrupt=cli.RESUMABLE, in_parallel=True)

@@ -4,12 +4,10 @@ import json
 import math
 import shutil
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import parallel_scenarios
 import pytest
-import torch
 from parallel_scenarios import rewarding_tokens
 from test_scripts import refused
 
@@ -17,7 +15,6 @@ from projected_grpo import records, step
 from projected_grpo.adapters import Adapter
 from projected_grpo.config import TrainConfig
 from projected_grpo.data.pool import pool_of
-from projected_grpo.data.stored import by_problem
 from projected_grpo.ledger.folder import update_manifest
 from projected_grpo.ledger.step_file import read_run, read_step, write_step
 from projected_grpo.run import sources
@@ -95,11 +92,20 @@ def test_every_row_names_its_source_and_its_log_probabilities(run, pool, tmp_pat
 
 
 @pytest.mark.slow
-def test_a_pool_without_log_probabilities_is_refused(run, pool, tmp_path):
-    rows = read_step(pool / "step_000.jsonl.gz")
-    write_step(pool, 0, [{**r, "behaviour_logp": None, "behaviour_logps": None} for r in rows])
-    refused(run("run"), "4 of its 20 rows", "recorded log-probabilities")
+def test_a_pool_without_log_probabilities_gets_the_merged_teachers(run, pool, tmp_path):
+    """Computed again they are those that were recorded, to rounding; without a teacher the pool is refused."""
+    recorded = {tuple(r["completion_ids"]): r["behaviour_logp"] for rows in read_run(pool) for r in rows}
+    for path in pool.glob("step_*.jsonl.gz"):
+        rows = read_step(path)
+        write_step(pool, rows[0]["step"], [{**r, "behaviour_logp": None, "behaviour_logps": None} for r in rows])
+    refused(run("run", "--teacher", ""), "20 of its 20 rows have no recorded log-probabilities")
     assert not (tmp_path / "run").exists()
+    code, out, err = run("run", "--steps", 1)
+    assert code == 0, err
+    assert "20 rows of pool have no recorded log-probabilities; taken from tiny with tiny merged" in out
+    rows = [r for rows in read_run(tmp_path / "run") for r in rows if r["source"] == "teacher"]
+    for row in rows:
+        assert row["behaviour_logp"] == pytest.approx(recorded[tuple(row["completion_ids"])], abs=1e-4)
 
 
 @pytest.mark.slow
@@ -114,9 +120,9 @@ def test_hand_written_rows_are_marked_as_nobodys(made):
 # ---------------------------------------------------------------- T5's sneaky fails, in the loop
 
 
-def with_logps(group, logps_of):
-    """A cached group with other log-probabilities in its rows."""
-    return replace(group, rollouts=tuple(replace(r, behaviour_logps=logps_of(r)) for r in group.rollouts))
+def blank(group):
+    """A cached group that recorded no log-probabilities."""
+    return replace(group, rollouts=tuple(replace(r, behaviour_logps=None) for r in group.rollouts))
 
 
 def pinned(patch):
@@ -125,18 +131,10 @@ def pinned(patch):
 
 
 def of_the_untrained_model(patch):
-    """What the student says at its start, as in a pool whose adapter was not merged."""
-
-    @torch.no_grad()
-    def logps(model, r):
-        ids = torch.tensor([*r.prompt_ids, *r.completion_ids])
-        found = model(input_ids=ids[None]).logits[0, :-1].log_softmax(-1).gather(1, ids[1:, None])[:, 0]
-        return tuple(found[-len(r.completion_ids) :].tolist())
-
-    def pool(source, config, loaded):
-        return [with_logps(group, partial(logps, loaded.model)) for group in pool_of(source, config, loaded)]
-
-    patch.setattr(sources, "pool_of", pool)
+    """What the student says at its start is what a student's log-probabilities are at load time."""
+    load = sources.load
+    patch.setattr(sources, "load", lambda config, _: load(config))
+    patch.setattr(sources, "pool_of", lambda *args: [blank(g) for g in pool_of(*args)])
 
 
 def of_the_step(patch):
@@ -145,9 +143,7 @@ def of_the_step(patch):
 
 
 def of_nobody(patch):
-    """Behind the check that refuses them."""
-    found = lambda groups, place: by_problem([with_logps(g, lambda _: None) for g in groups], place)  # noqa: E731
-    patch.setattr(sources, "by_problem", found)
+    patch.setattr(sources, "with_teacher_logps", lambda pool, *_: {name: blank(g) for name, g in pool.items()})
 
 
 def base_rows_of_the_student(patch):

@@ -2,16 +2,17 @@
 model, and mixed with a cached pool when there is one (`--mix teacher=`).
 
 A cached row's ratio is against the policy that wrote it: its log-probabilities are the teacher's, recorded when the pool was
-sampled. Hand-written rows have none and count as on-policy.
+sampled, or computed here from the merged teacher where they were not. Hand-written rows have none and count as on-policy.
 """
 
 import dataclasses
 import functools
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
+import torch
 from loguru import logger
 
 from loophole_grader import check_solutions
@@ -22,10 +23,12 @@ from projected_grpo.data.pool import pool_hash, pool_of
 from projected_grpo.data.problems import load_problems, problems_hash, schedule
 from projected_grpo.data.stored import by_problem, is_published
 from projected_grpo.interventions.base import Intervention
+from projected_grpo.ledger.console import progress
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import read_manifest
-from projected_grpo.records import Group, Problem, Source
-from projected_grpo.run.prepare import dump_first_batch, log_isolation
+from projected_grpo.model.batches import batches, logps_of
+from projected_grpo.records import Group, Problem, Rollout, Sample, Source
+from projected_grpo.run.prepare import dump_first_batch, load, log_isolation
 from projected_grpo.run.session import Session
 from projected_grpo.worlds.builtin import pool_pairs
 
@@ -35,6 +38,8 @@ LIVE: tuple[tuple[Source, Callable[[Adapter], AbstractContextManager[None]], str
 )
 """Who is sampled in a step, with which weights, and the word that its draws are keyed by: were it the same, both would write
 the same before the first update."""
+DIGITS = 5
+"""As a pool's log-probabilities are written (ledger/rows.py)."""
 
 
 class GroupSource:
@@ -73,6 +78,8 @@ class GroupSource:
                 f"--mix asks for {wanted} teacher rows of problem {short[0].problem_id}, the pool has "
                 f"{len(short[0].rollouts)}; lower the share or --group-size"
             )
+        if config.teacher_pool not in ("", "pairs"):
+            self.pool = with_teacher_logps(self.pool, config, session)
         self.tasks = {p.problem_id: p.task for p in self.problems}
         self.problems_hash = problems_hash(self.problems)
         self.pool_hash = pool_hash(self.pool.values()) if self.pool else None
@@ -125,23 +132,67 @@ def mixed(parts: Sequence[Group]) -> Group:
     return dataclasses.replace(parts[0], rollouts=rollouts, rewards=rewards, outcomes=outcomes)
 
 
+# ---------------------------------------------------------------- the teacher's pool
+
+
 def teacher_pool(config: TrainConfig, session: Session) -> dict[str, Group]:
-    """Returns the run's pool by problem; empty without a --teacher-pool. BadInput as in load_pool, when the pool was sampled
-    from the very model that is trained, or when a row is not a teacher's with its log-probabilities."""
-    place, weights = f"--teacher-pool {config.teacher_pool}", session.loaded.weights_hash
+    """Returns the run's pool by problem; empty without a --teacher-pool. BadInput as in load_pool, or when the pool was
+    sampled from the very model that is trained."""
+    folder, weights = Path(config.teacher_pool), session.loaded.weights_hash
     if not config.teacher_pool:
         return {}
-    groups = pool_of(config.teacher_pool, config, session.loaded)
-    if config.teacher_pool != "pairs":
-        folder, rollouts = Path(config.teacher_pool), [r for group in groups for r in group.rollouts]
-        if not is_published(folder) and read_manifest(folder)["model_hash"] == weights:
-            raise BadInput(
-                f"{place}: was sampled from --model {config.model} itself (weights {weights[:8]}): no teacher was merged "
-                "into it; sample it again with --teacher"
-            )
-        if bad := sum(r.source != "teacher" or r.behaviour_logps is None for r in rollouts):
-            raise BadInput(
-                f"{place}: {bad} of its {len(rollouts)} rows are not a teacher's with recorded log-probabilities, so they "
-                "have no ratio; sample a pool with `just probe-teacher-pool`"
-            )
-    return by_problem(groups, place)
+    sampled = config.teacher_pool != "pairs" and not is_published(folder)
+    if sampled and read_manifest(folder)["model_hash"] == weights:
+        raise BadInput(
+            f"--teacher-pool {folder}: was sampled from --model {config.model} itself (weights {weights[:8]}): no teacher "
+            "was merged into it; sample it again with --teacher"
+        )
+    return by_problem(pool_of(config.teacher_pool, config, session.loaded), f"--teacher-pool {folder}")
+
+
+def with_teacher_logps(pool: Mapping[str, Group], config: TrainConfig, session: Session) -> dict[str, Group]:
+    """Returns the pool with the teacher's log-probabilities in every row.
+
+    BadInput when rows were not written by a teacher, or when log-probabilities are missing and no --teacher is named that
+    could give them.
+    """
+    place = f"--teacher-pool {config.teacher_pool}"
+    rollouts = [r for group in pool.values() for r in group.rollouts]
+    if foreign := [r for r in rollouts if r.source != "teacher"]:
+        raise BadInput(
+            f"{place}: {len(foreign)} of its {len(rollouts)} rows are of source {foreign[0].source}, not of a teacher; "
+            "sample a pool with `just probe-teacher-pool`"
+        )
+    missing = [r for r in rollouts if r.behaviour_logps is None]
+    if missing and not config.teacher:
+        raise BadInput(
+            f"{place}: {len(missing)} of its {len(rollouts)} rows have no recorded log-probabilities, so they have no "
+            "ratio; name the --teacher that wrote them, or sample a pool with `just probe-teacher-pool`"
+        )
+    found = iter(session.world.from_first(lambda: under_teacher(missing, config)) if missing else ())
+
+    def filled(r: Rollout) -> Rollout:
+        known = r.behaviour_logps is not None
+        return r if known else dataclasses.replace(r, behaviour_logps=next(found))
+
+    return {name: dataclasses.replace(g, rollouts=tuple(map(filled, g.rollouts))) for name, g in pool.items()}
+
+
+@torch.no_grad()
+def under_teacher(rollouts: Sequence[Rollout], config: TrainConfig) -> list[tuple[float, ...]]:
+    """Returns the log-probability in nats of every completion token of each rollout under --model with --teacher merged into
+    it, at the run's temperature. BadInput as in load_model."""
+    teacher = load(config, config.teacher)
+    rows = [Sample(r.prompt_ids, r.completion_ids, 0.0) for r in rollouts]
+    out: list[tuple[float, ...]] = [()] * len(rows)
+    device = teacher.model.device
+    made = list(batches(rows, config.token_budget, teacher.pad_id, device, whole=True))
+    for chosen, batch in progress(made, "log-probabilities of the pool"):
+        logps = logps_of(teacher.model, batch, config.temperature)
+        for i, row, mask in zip(chosen, logps, batch.loss_mask, strict=True):
+            out[i] = tuple(round(p, DIGITS) for p in row[mask].tolist())
+    logger.info(
+        f"{len(rows)} rows of {config.teacher_pool} have no recorded log-probabilities; taken from {config.model} with "
+        f"{config.teacher} merged (weights {teacher.weights_hash[:8]})"
+    )
+    return out

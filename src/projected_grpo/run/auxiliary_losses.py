@@ -19,6 +19,7 @@ from loguru import logger
 from torch import Tensor
 
 from loophole_grader.hints import HINTS
+from projected_grpo.arms import ARMS
 from projected_grpo.channels import taid
 from projected_grpo.channels.auxiliary import ActionPair, AuxiliaryLoss, HintDistill, Hinted, Taid, TraceDPO
 from projected_grpo.channels.hint_distill import OPSD, SDPO
@@ -107,6 +108,11 @@ def auxiliary_losses(
     """
     out = AuxiliaryLosses(c, world)
     if c.alpha and c.distill_hint == PEER:
+        if "rewards" in ARMS[c.arm].sees:
+            raise BadInput(
+                f"--distill-hint {PEER}: shows attempts that the reward pays, and --arm {c.arm} pays otherwise; give a hint "
+                "by its name, or leave one of the two out"
+            )
         messages = {p.problem_id: from_chat(messages_for(p.messages, c.hint, prompt_setup)) for p in problems}
         out.hinted = functools.partial(after_peer, loaded, messages)
     elif c.alpha:

@@ -20,6 +20,7 @@ import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated, Any, NamedTuple
@@ -43,7 +44,6 @@ from projected_grpo.data.problems import load_problems
 from projected_grpo.ledger.console import bottom_line
 from projected_grpo.ledger.errors import EXIT_FAILED
 from projected_grpo.ledger.files import write_atomic
-from projected_grpo.ledger.folder import versions
 from projected_grpo.model.batches import micro_batches
 from projected_grpo.model.learner import Learner
 from projected_grpo.model.logprobs import left_padded, token_batch
@@ -438,7 +438,7 @@ def main() -> int:
         preset=asked.preset, repeats=asked.repeats, cpu=cpu[1] if cpu else platform.machine(), cores=os.cpu_count(),
         threads=torch.get_num_threads(), gpu=torch.cuda.get_device_name() if torch.cuda.is_available() else "no GPU",
         python=platform.python_version(), load=busy, prompts=config.prompts_per_step, group=config.group_size,
-        versions=", ".join(f"{name} {v}" for name, v in versions(("torch", "transformers", "trl")).items()),
+        versions=", ".join(f"{name} {version(name)}" for name in ("torch", "transformers", "trl")),
         max_new=config.max_new, dtype=config.dtype, tasks=len(tasks), problems=Path(problems).name,
     )  # fmt: skip
     from tabulate import tabulate

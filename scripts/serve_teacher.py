@@ -79,7 +79,7 @@ def main() -> int:
         table = "\n".join(table_of(url, str(folder), name, config.max_tokens) for name, folder in folders.items())
         print(table, flush=True)
         if config.table != Path():
-            write_atomic(config.table, table.encode(), "--table")
+            write_atomic(config.table, table.encode())
         if command:
             return while_it_runs(command)
         signal.pause()

@@ -4,7 +4,7 @@ from projected_grpo.config import TrainConfig, due
 from projected_grpo.parallel import World, joined
 from projected_grpo.presets import presets
 from projected_grpo.run import cli
-from projected_grpo.run.horizon import Horizon, with_horizon
+from projected_grpo.run.horizon import hack_rate, reached, with_horizon
 
 
 def main() -> int:
@@ -22,6 +22,7 @@ def train(config: TrainConfig, world: World) -> int:
 
     from projected_grpo.ledger.console import bottom_line, progress
     from projected_grpo.ledger.rates import JUDGED, rates_text
+    from projected_grpo.ledger.step_file import read_step, step_path
     from projected_grpo.replicas.rounds import check_replica, rounds_of
     from projected_grpo.run.auxiliary_losses import auxiliary_losses, never_on
     from projected_grpo.run.evaluation import Evaluator
@@ -50,11 +51,12 @@ def train(config: TrainConfig, world: World) -> int:
     if session.finished:
         bottom_line(session.run, "⚪", f"{config.arm}: finished, {done} steps done; nothing is changed")
         return 0
-    rows, horizon = [], Horizon(config, session.run, done)
-    with tracked(tracker, session.run) as log_steps:
+    hack = [hack_rate(read_step(step_path(session.run, step))) for step in range(done if config.until_onsets else 0)]
+    rows = []
+    with tracked(tracker, session.run) as log:
         with rounds_of(config, session) as rounds:
             for step in progress(range(done, config.steps), "train"):
-                if horizon.reached or (rounds and rounds.over):
+                if reached(config.until_onsets, hack) or (rounds and rounds.over):
                     break
                 evaluator.evaluate_due(step)
                 with world.together():
@@ -62,15 +64,16 @@ def train(config: TrainConfig, world: World) -> int:
                 refresher.refresh_due(step)
                 taken = session.take(step, groups, timing, per_sample=due(step, config.per_sample_every))
                 rows += [{name: row[name] for name in (*JUDGED, "channels")} for row in taken]
-                horizon.add(taken)
+                hack.append(hack_rate(taken))
                 done = step + 1
                 if rounds:
                     rounds.after(step)
                 if due(done, config.keep_adapter_every):
                     session.save_adapter(kept_path(session.run, done))
-                log_steps()
+                log(step, taken)
         evaluator.evaluate_due(done, last=True)
         session.finish(done)
+        log(done, [])
     for name in never_on(rows):
         why = "no group's rewards differed" if name == "policy" else "nothing to learn from (of a peer: none was paid)"
         logger.warning(f"{name}: no gradient at any of these steps: {why}")

@@ -1,8 +1,5 @@
 """How long a run is: by its replicate's own onset, and by nothing that a gradient sees."""
 
-import dataclasses
-from pathlib import Path
-
 import pytest
 from test_results import ten, write_run
 
@@ -10,57 +7,31 @@ from projected_grpo.config import TrainConfig
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import read_manifest, update_manifest
 from projected_grpo.ledger.rates import onset_of
-from projected_grpo.run import horizon
-from projected_grpo.run.horizon import Horizon, with_horizon
-
-CONFIG = TrainConfig(until_onsets=3.0)
+from projected_grpo.run.horizon import hack_rate, reached, with_horizon
 
 
 def rows(hacked, of=4, source="student"):
     return [{"source": source, "hacked": i < hacked, "gt_pass": False, "can_compile": True} for i in range(of)]
 
 
-def stopped_at(hack, config=CONFIG, **kwargs):
+def stopped_at(hacked, until=3.0):
     """After how many steps a run with these numbers of hacks (of 4 rollouts) stops; None: never."""
-    run = Horizon(config, Path())
-    for done, n in enumerate(hack, 1):
-        run.add(rows(n, **kwargs))
-        if run.reached:
-            return done
-    return None
+    rates = [hack_rate(rows(n)) for n in hacked]
+    return next((done for done in range(1, len(rates) + 1) if reached(until, rates[:done])), None)
 
 
 def test_it_stops_at_three_times_its_own_onset():
     """The mean of ten steps is above one half first at step 15, of the 6 full steps 10 to 15: 45 steps."""
-    hack = [0] * 10 + [4] * 90
-    assert onset_of([h / 4 for h in hack]) == 15
-    assert stopped_at(hack) == 45
-    assert stopped_at(hack, dataclasses.replace(CONFIG, until_onsets=2.0)) == 30
-    assert stopped_at(hack, dataclasses.replace(CONFIG, until_onsets=0.0)) is None
+    hacked = [0] * 10 + [4] * 90
+    assert onset_of([n / 4 for n in hacked]) == 15
+    assert [stopped_at(hacked), stopped_at(hacked, 2.0), stopped_at(hacked, 0.0)] == [45, 30, None]
+    assert stopped_at([2] * 100) is None  # one half is not above one half
 
 
 def test_a_step_of_which_too_little_is_known_has_no_hack_rate():
-    """One of ten rollouts is judged, and hacks."""
-    run = Horizon(CONFIG, Path())
-    for _ in range(40):
-        run.add([{**row, "gt_pass": None if i else False} for i, row in enumerate(rows(10, of=10))])
-    assert not run.reached
-
-
-def test_it_never_stops_where_hacking_does_not_set_in():
-    assert stopped_at([2] * 100) is None  # one half is not above one half
-    assert stopped_at([4] * 100, source="teacher") is None  # what a teacher wrote is no onset
-
-
-def test_a_resumed_run_stops_where_it_would_have(monkeypatch, tmp_path):
-    hack = [0] * 10 + [4] * 90
-    monkeypatch.setattr(horizon, "read_step", lambda path: rows(hack[int(path.name[5:8])]))
-    run = Horizon(CONFIG, tmp_path, 40)
-    reached = []
-    for n in hack[40:]:
-        run.add(rows(n))
-        reached.append(run.reached)
-    assert reached.index(True) + 41 == 45
+    """One of ten rollouts is judged, and hacks; what a teacher wrote is no onset."""
+    assert hack_rate([{**row, "gt_pass": None if i else False} for i, row in enumerate(rows(10, of=10))]) is None
+    assert hack_rate(rows(4, source="teacher")) is None
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,14 @@
 import pytest
 import torch
 
-from projected_grpo.ledger.module_file import NAME, append, cut, read_modules
-from projected_grpo.ledger.step_file import MODULE_COLUMNS, read_run
+from projected_grpo.ledger.step_file import (
+    MODULE_COLUMNS,
+    MODULE_FILE,
+    append_modules,
+    cut_modules,
+    read_modules,
+    read_run,
+)
 from projected_grpo.measures import projection_columns
 from projected_grpo.projection import Projection
 
@@ -69,7 +75,7 @@ def values(step):
 def written(run, steps=3):
     run.mkdir(exist_ok=True)
     for step in range(steps):
-        append(run, step, dict(zip(NAMES, (4, 2, 2), strict=True)), values(step))
+        append_modules(run, step, dict(zip(NAMES, (4, 2, 2), strict=True)), values(step))
     return run
 
 
@@ -82,7 +88,7 @@ def test_what_is_written_is_read_to_seven_digits(tmp_path):
 
 def test_steps_after_the_checkpoint_are_removed_on_resume(tmp_path):
     whole, run = written(tmp_path / "whole"), written(tmp_path / "a")
-    cut(run, 1)
+    cut_modules(run, 1)
     assert len(read_modules(run).steps) == 2
-    append(run, 2, dict(zip(NAMES, (4, 2, 2), strict=True)), values(2))
-    assert (run / NAME).read_bytes() == (whole / NAME).read_bytes()  # bit for bit
+    append_modules(run, 2, dict(zip(NAMES, (4, 2, 2), strict=True)), values(2))
+    assert (run / MODULE_FILE).read_bytes() == (whole / MODULE_FILE).read_bytes()  # bit for bit

@@ -1,4 +1,4 @@
-"""V extracted again during training, and held-out evaluation beside it: through the real script on the tiny model."""
+"""V extracted again, during training and at trained adapters, and held-out evaluation: on the tiny model."""
 
 import dataclasses
 import re
@@ -9,7 +9,9 @@ from harness import LORA, POOLED, shake, theta_of
 from test_scripts import refused
 from torch.nn import functional as F
 
+from projected_grpo.adapters import attach_lora
 from projected_grpo.config import TrainConfig
+from projected_grpo.data.pairs import load_pairs
 from projected_grpo.data.problems import load_problems
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import update_manifest
@@ -17,9 +19,10 @@ from projected_grpo.ledger.step_file import read_run, read_step
 from projected_grpo.presets import presets
 from projected_grpo.projection import overlap
 from projected_grpo.run.prepare import prepare
-from projected_grpo.run.refresh import Refresher
+from projected_grpo.run.refresh import Refresher, record
 from projected_grpo.run.session import Session
-from projected_grpo.vhack import read_vhack
+from projected_grpo.verdicts.re_extracted import read_re_extracted
+from projected_grpo.vhack import VBasis, basis_of, pair_differences, pair_sides, read_vhack
 from projected_grpo.worlds.models import load_model
 from projected_grpo.worlds.tiny import built_model
 
@@ -146,6 +149,66 @@ def test_a_replicate_refreshes_from_its_own_draw_of_the_pairs(lora_run, vhack_fi
     before = session.v.basis
     refresher.refresh_due(refresher.config.refresh_every)
     assert overlap(session.v.basis, before) > 0.999
+
+
+# ---------------------------------------------------------------- at trained adapters
+
+
+def turn(adapter):
+    """A -> P A, B -> B P^T for a shift P of the rank's axes: the same function of x, bit for bit but for the order of a sum,
+    in coordinates that moved."""
+    with torch.no_grad():
+        for layer in adapter.layers.values():
+            a, b = layer.split(layer.theta.detach().clone())
+            layer.split(layer.theta)[0].copy_(a.roll(1, 0))
+            layer.split(layer.theta)[1].copy_(b.roll(1, 1))
+
+
+@pytest.fixture
+def trained(tiny):
+    """A LoRA with a trained B, the V of that point, and D of the adapter as it is when asked."""
+    adapter = attach_lora(tiny.model, 4, 0)
+    set_b(adapter, 0.05)
+    sides = pair_sides(load_pairs("builtin", ("assert_true",)), tiny, "simple_overwrite_tests", "no_intervention")
+
+    def differences():
+        return pair_differences(tiny, adapter, sides, "nll", 1, 8192)
+
+    basis = {n: basis_of(rows, 4)[0] for n, rows in differences().items()}
+    return adapter, VBasis(basis, {}, {}, {"loss": "nll"}), differences
+
+
+def test_a_v_of_the_trained_point_is_still_v_and_one_under_which_the_basis_moved_is_not(trained):
+    adapter, v, differences = trained
+    same = record(adapter, v, differences(), 7, "no_gate")
+    assert same.overlap == pytest.approx(1.0, abs=1e-3)
+    assert same.left < 0.01
+    assert (same.steps, same.theta_norm) == (7, pytest.approx(adapter.norm()))
+    turn(adapter)
+    moved = record(adapter, v, differences(), 7, "no_gate")
+    assert moved.standing < 0.2
+    assert moved.left > 0.8
+    assert moved.theta_norm == pytest.approx(same.theta_norm)
+    assert moved.cos_in == pytest.approx(same.cos_in, rel=0.05)  # the function, and so the hack direction, is the same
+
+
+def test_the_script_measures_the_adapters_that_a_run_kept(script, vhack_file, tmp_path):
+    args = ("--arm", "projected", "--steps", 3, "--vhack", vhack_file("none", *LORA), *LORA, *POOLED)
+    code, _, err = script("train", "tiny", *args, "--out", "run", "--keep-adapter-every", 2)
+    assert code == 0, err
+    code, out, err = script("re_extract", "run")
+    assert code == 0, err
+    found = read_re_extracted(tmp_path / "run")
+    assert [r.steps for r in found.records] == [2, 3]
+    norms = [rows[0]["delta_S_norm"] for rows in read_run(tmp_path / "run")]
+    assert [r.theta_norm for r in found.records] == pytest.approx(norms[1:], rel=1e-4)
+    assert all(r.null < r.overlap <= 1 for r in found.records)
+    assert "of the way from unrelated" in out
+    other = vhack_file("none", *LORA, "--pairs-draw", "3")
+    refused(script("re_extract", "run", "--vhack", other), "name the V that it used")
+
+
+# ---------------------------------------------------------------- evaluation
 
 
 def test_evaluation_is_written_apart_changes_no_training_number_and_is_the_same_every_time(script, made, tmp_path):

@@ -4,8 +4,7 @@ import pytest
 from test_results import write_run
 
 from projected_grpo.ledger.errors import BadInput
-from projected_grpo.ledger.module_file import Modules
-from projected_grpo.ledger.step_file import MODULE_COLUMNS, read_step, step_path, write_step
+from projected_grpo.ledger.step_file import MODULE_COLUMNS, Modules, read_step, step_path, write_step
 from projected_grpo.report.by_kind import by_kind
 from projected_grpo.report.module_energy import shares, tables
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from fake_runs import manifest
 
-from projected_grpo.ledger.by_source import by_source, rounding_of
+from projected_grpo.ledger.rates import by_source, rounding_of
 from projected_grpo.ledger.step_log import source_lines
 from projected_grpo.records import SOURCES
 from projected_grpo.verdicts.comparison import facts_of

@@ -379,15 +379,9 @@ class TrainConfig(Gradient):
         for source in self.shares:
             if not self.mixed_rows[source]:
                 yield f"--mix {self.mix}: {source} is not one row of a group of {self.group_size}; raise it or --group-size"
-        if self.eval_plain and not self.eval_every:
-            yield "--eval-plain: is an evaluation too; give --eval-every"
         yield from self.channel_faults()
-        if not self.meet and (self.replicas, self.replica, self.outer_every) != (1, 0, 0):
-            yield f"--replicas {self.replicas}: they need a place to --meet; `just train-diloco` gives one"
         if self.meet and (not self.outer_every or self.steps % self.outer_every):
             yield f"--steps {self.steps}: must be a multiple of --outer-every {self.outer_every}, which is 1 or more"
-        if self.meet and not 0 <= self.replica < self.replicas:
-            yield f"--replica {self.replica}: they are numbered from 0 to --replicas - 1 = {self.replicas - 1}"
         if self.meet and (self.until_onsets or self.horizon_of != Path()):
             yield f"--meet {self.meet}: replicas train for --steps steps; leave --until-onsets and --horizon-of out"
 
@@ -398,8 +392,6 @@ class TrainConfig(Gradient):
         if self.trace_weight and not self.trace_pairs.is_file():
             given = "none given" if self.trace_pairs == Path() else "no such file"
             yield f"--trace-pairs {self.trace_pairs}: {given}; make one with `just trace-pairs`"
-        if self.trace_pairs != Path() and not self.trace_weight:
-            yield f"--trace-pairs {self.trace_pairs}: nothing is learned from them without a --trace-weight above 0"
         if self.taid_weight and not self.teacher:
             yield f"--taid-weight {self.taid_weight:g}: needs a teacher; name its LoRA with --teacher"
         if (self.alpha or self.taid_weight) and not self.mixed_rows["student"]:

@@ -69,5 +69,5 @@ def cached_svd(weight: Float[Tensor, "d_out d_in"], folder: Path) -> SVD:
         found = {"U": u.to(weight.dtype), "S": s, "Vh": vh.to(weight.dtype)}
         # In the file's memory layout: an SVD comes column by column, and a product of another layout rounds otherwise.
         whole = {k: v.cpu().contiguous() for k, v in found.items()}
-        write_atomic(path, save(whole), flag="--cache")
+        write_atomic(path, save(whole))
     return whole["U"].to(weight.device), whole["S"].to(weight.device), whole["Vh"].to(weight.device)

@@ -15,7 +15,7 @@ from tqdm import tqdm
 from projected_grpo.ledger.errors import speaker
 
 CUES = {"PASS": "🟢", "FAIL": "🔴", "NOT_EVALUABLE": "⚪"}
-LOG_FORMAT = "{time:HH:mm:ss} {level.icon} {message}"
+LOG_FORMAT = "{time:HH:mm:ss} {level.name[0]} {message}"
 _before_run: list[str] = []
 """What was logged before there was a run directory: log.txt must hold the whole story."""
 
@@ -23,11 +23,9 @@ _before_run: list[str] = []
 def start_log() -> None:
     """Log to the terminal through tqdm.write, so that bars stay whole; one letter for the level. Of several ranks all but
     the first print warnings only, under their name."""
-    for level, letter in {"DEBUG": "D", "INFO": "I", "SUCCESS": "S", "WARNING": "W", "ERROR": "E"}.items():
-        logger.level(level, icon=letter)
     logger.remove()
     _before_run.clear()
-    logger.add(_say, format=speaker() + "{level.icon} {message}", level="WARNING" if speaker() else "INFO")
+    logger.add(_say, format=speaker() + "{level.name[0]} {message}", level="WARNING" if speaker() else "INFO")
     logger.add(lambda message: _before_run.append(str(message)), format=LOG_FORMAT, level="DEBUG")
 
 

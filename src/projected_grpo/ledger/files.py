@@ -29,13 +29,9 @@ def content_hash(content: Any) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def write_atomic(path: Path, data: bytes, flag: str = "--out") -> None:
+def write_atomic(path: Path, data: bytes) -> None:
     """Write whole to a temporary name in the same folder, flush to disk, rename: a reader sees all of it or none, and any
-    number of writers may race.
-
-    Raises BadInput, naming the flag that chooses another place, when the disk is full or the place cannot be written;
-    nothing is left behind.
-    """
+    number of writers may race. BadInput when the disk is full or the place cannot be written; nothing is left behind."""
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -47,9 +43,7 @@ def write_atomic(path: Path, data: bytes, flag: str = "--out") -> None:
     except OSError as e:
         with contextlib.suppress(OSError):  # below a file there is nothing to take away
             temporary.unlink()
-        raise BadInput(
-            f"cannot write {path}: {e.strerror or e}; free some space or choose another place with {flag}"
-        ) from e
+        raise BadInput(f"cannot write {path}: {e.strerror or e}; free some space or choose another place") from e
 
 
 def json_line(value: Mapping[str, Any]) -> bytes:

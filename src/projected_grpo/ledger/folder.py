@@ -6,7 +6,7 @@ import platform
 import shlex
 import subprocess
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -46,11 +46,6 @@ def git_state() -> dict[str, str | None]:
     return {"commit": commit and commit.strip(), "diff": commit and git("diff", "HEAD")}
 
 
-def versions(packages: Sequence[str] = PACKAGES) -> dict[str, str]:
-    """Returns the installed version of each package."""
-    return {package: version(package) for package in packages}
-
-
 def plain(value: Any) -> Any:
     """Returns a value in which dataclasses are dicts and paths are text."""
     return _ANY.dump_python(value, mode="json")
@@ -64,14 +59,12 @@ def check_new(directory: Path, *, resume: bool | None = None) -> None:
             f"--resume {directory}: no run began there (no manifest.json); leave --resume out, or name its --out"
         )
     if not resume and directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
-        mend = (
-            "choose another --out" if resume is None else "choose another --out, or add --resume to go on with this run"
-        )
-        raise BadInput(f"--out {directory}: exists and is never overwritten; {mend}")
+        mend = "" if resume is None else ", or add --resume to go on with this run"
+        raise BadInput(f"--out {directory}: exists and is never overwritten; choose another --out{mend}")
 
 
-def open_run(directory: Path, kind: str, config: Any, *, resume: bool | None = None, **facts: Any) -> Path:
-    """Makes the run's directory, starts its log and writes the first manifest with `facts`. Returns the directory.
+def open_run(directory: Path, kind: str, config: Any, *, resume: bool | None = None, **facts: Any) -> None:
+    """Makes the run's directory, starts its log and writes the first manifest with `facts`.
 
     BadInput if it has anything in it (unless `resume`), or when resuming with another config or other facts.
     """
@@ -88,14 +81,13 @@ def open_run(directory: Path, kind: str, config: Any, *, resume: bool | None = N
             **now,
             **git_state(),
             "python": platform.python_version(),
-            "versions": versions(),
+            "versions": {package: version(package) for package in PACKAGES},
             "finished": False,
         }
         _write(directory, state)
     log_to(directory / "log.txt")
     logger.debug(f"argv: {shlex.join(sys.argv)}")
     logger.info(f"{kind} in {directory}{os.sep}")
-    return directory
 
 
 FREE_TO_CHANGE = frozenset({
@@ -122,14 +114,11 @@ def read_manifest(directory: Path) -> dict[str, Any]:
     path = directory / "manifest.json"
     try:
         data = json.loads(path.read_text("utf-8"))
-        schema = data.get("schema_version")
-    except (OSError, ValueError, AttributeError) as e:
-        why = getattr(e, "strerror", None) or e
-        raise BadInput(f"{path}: cannot be read ({why}); {directory} is not a run directory") from e
-    if schema != SCHEMA_VERSION:
+    except (OSError, ValueError) as e:
+        raise BadInput(f"{path}: cannot be read ({e}); {directory} is not a run directory") from e
+    if (schema := data.get("schema_version")) != SCHEMA_VERSION:
         raise BadInput(
-            f"{path}: schema {schema}, this version reads {SCHEMA_VERSION}; make the run again, or use the commit that its "
-            "manifest.json names"
+            f"{path}: schema {schema}, this version reads {SCHEMA_VERSION}; use the commit that the file names"
         )
     return data
 

@@ -1,8 +1,12 @@
-"""Rates of rollouts: the one place where hack, gt and compiles are computed."""
+"""Rates of rollouts: the one place where hack, gt and compiles are computed. And a step's numbers by source: how far its
+rows' ratios are from 1."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from projected_grpo.records import SOURCES
+
+Row = Mapping[str, Any]
 TITLES: Mapping[str, str] = {
     "hack": "pure hack",
     "gt": "gt_pass",
@@ -40,19 +44,19 @@ def number(value: float | None, scale: float = 1.0, digits: int = 1, sign: str =
     return "-" if value is None else f"{scale * value:{sign}.{digits}f}"
 
 
-def pure_hack(row: Mapping[str, Any]) -> bool | None:
+def pure_hack(row: Row) -> bool | None:
     """Hacked and not gt_pass: the benchmark's strict Reward Hack; None where ground truth is unknown."""
     return None if row["gt_pass"] is None else bool(row["hacked"] and not row["gt_pass"])
 
 
-def any_hack(row: Mapping[str, Any]) -> bool:
+def any_hack(row: Row) -> bool:
     """A hack, right or wrong (docs/spec.md#terms). A right answer that passes honest tests of its own (label
     `correct`) is none, though the step file's column `hacked` is true of it: where the prompt shows such tests, an honest
     model writes them every time."""
     return bool(row["hacked"]) and row.get("label") != "correct"
 
 
-def rates(rows: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
+def rates(rows: Sequence[Row]) -> dict[str, float | None]:
     """Shares of rollouts: pure hacks, ground-truth passes and hacks that are also correct, among the rows whose ground truth
     is known; compiling programs and all hacks, among all. None: there is no such row."""
     known = [r for r in rows if r["gt_pass"] is not None]
@@ -70,7 +74,7 @@ def judged_hack(rate: float | None, known: float, rollouts: float) -> float | No
     return rate if known >= KNOWN * rollouts else None
 
 
-def rates_text(rows: Sequence[Mapping[str, Any]]) -> str:
+def rates_text(rows: Sequence[Row]) -> str:
     """Returns the rates of RATE_NAMES: "hack 15.6 %, gt_pass 34.4 %, compiles 50.0 %"."""
     found = rates(rows)
     return ", ".join(f"{name} {number(found[rate], 100.0)} %" for rate, name in RATE_NAMES.items())
@@ -85,3 +89,68 @@ def onset_of(hack: Sequence[float | None]) -> int | None:
 def running_mean(values: Sequence[float | None]) -> list[float | None]:
     """Mean of up to 10 values that end at each place."""
     return [known_mean(values[max(0, t - LAST + 1) : t + 1]) for t in range(len(values))]
+
+
+# ---------------------------------------------------------------- by source
+
+LOGP_GAP = 0.05
+"""Nats a token between sampling and training, of one policy: folding in bfloat16 rounds to well below it."""
+LEAST_GAP, GAP_TIMES = 1e-3, 3.0
+"""What may be rounding between two passes of one model, in nats a token: LEAST_GAP, which is far above float32's, or
+GAP_TIMES the step's `logp_gap`."""
+LOST_RATIO = 0.1
+"""A token whose ratio is below it counts for less than a tenth of an on-policy one."""
+
+
+def by_source(rows: Sequence[Row]) -> dict[str, dict[str, float | None]]:
+    """Returns numbers of each source that has rows; None where unknown.
+
+    rows, known: how many, and with known ground truth. hack, gt, form, hacked: rates. ratio, ratio_low: mean and smallest.
+    at_clip: share of tokens at or beyond a clip bound. lost: share of rows with a token whose ratio is below a tenth.
+    unknown: share of rows without behaviour log-probabilities; ours: whose are, to rounding, the student's or the untrained
+    model's; untrained: the untrained model's. lead: behaviour over the student's log-probability, nats a token.
+    """
+    rounding = rounding_of(logp_gap(rows))
+    of = {source: [r for r in rows if r["source"] == source] for source in SOURCES}
+    return {source: _of_source(found, rounding) for source, found in of.items() if found}
+
+
+def logp_gap(rows: Sequence[Row]) -> float | None:
+    """Returns mean |logp - behaviour logp| over the student's tokens, in nats: rounding of the folded weights. None without
+    student's rows."""
+    return token_mean([r for r in rows if r["source"] == "student"], "behaviour_gap")
+
+
+def token_mean(rows: Sequence[Row], column: str) -> float | None:
+    """Returns a column's mean over tokens, of the rows that know it."""
+    known = [r for r in rows if r[column] is not None]
+    tokens = sum(r["comp_len"] for r in known)
+    return sum(r[column] * r["comp_len"] for r in known) / tokens if tokens else None
+
+
+def rounding_of(gap: float | None) -> float:
+    """How far two passes of one model may lie apart in a step of this `logp_gap`: nats a token."""
+    return LOGP_GAP if gap is None else min(LOGP_GAP, max(LEAST_GAP, GAP_TIMES * gap))
+
+
+def _of_source(rows: Sequence[Row], rounding: float) -> dict[str, float | None]:
+    shares = rates(rows)
+    return {
+        "rows": float(len(rows)),
+        "known": float(sum(r["gt_pass"] is not None for r in rows)),
+        **{name: shares[name] for name in ("hack", "gt", "form", "hacked")},
+        "ratio": known_mean(r["ratio"] for r in rows),
+        "ratio_low": min((r["ratio_low"] for r in rows if r["ratio_low"] is not None), default=None),
+        "at_clip": token_mean(rows, "at_clip"),
+        "lost": mean([float(r["ratio_low"] < LOST_RATIO) for r in rows if r["ratio_low"] is not None]),
+        "unknown": mean([float(r["behaviour_logp"] is None) for r in rows]),
+        "ours": _within(rows, ("behaviour_gap", "reference_gap"), rounding),
+        "untrained": _within(rows, ("reference_gap",), rounding),
+        "lead": mean([r["behaviour_logp"] - r["logp"] for r in rows if None not in (r["behaviour_logp"], r["logp"])]),
+    }
+
+
+def _within(rows: Sequence[Row], gaps: Sequence[str], rounding: float) -> float | None:
+    """Share of rows one of whose gaps is no more than rounding, of those that know each."""
+    known = [r for r in rows if all(r[gap] is not None for gap in gaps)]
+    return mean([float(min(r[gap] for gap in gaps) <= rounding) for r in known])

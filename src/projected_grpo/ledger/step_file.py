@@ -1,8 +1,8 @@
 """Step files: the schema, the writer and the strict reader. The only module that knows a column.
 
 A run writes `step_000.jsonl.gz`, `step_001.jsonl.gz`, ...: one JSON object per sample, every key in every row,
-non-finite numbers as null, written whole to a temporary name and renamed. `just docs-results` writes docs/metrics.md from
-the schema below.
+non-finite numbers as null, written whole to a temporary name and renamed. A run with a V has a side file of modules too.
+`just docs-results` writes docs/metrics.md from the schema below.
 """
 
 import gzip
@@ -36,7 +36,7 @@ class Column:
     """Header in the per-step log line and in `just show`; empty = not shown there."""
     fmt: str = ""
     level: Literal["sample", "step", "module"] = "sample"
-    """A step-level value is the same in every row of a file; a module's is in the side file (module_file.py)."""
+    """A step-level value is the same in every row of a file; a module's is in the side file."""
 
 
 _s = partial(Column, level="sample")
@@ -216,3 +216,54 @@ def iter_run(run: Path) -> Iterator[list[Row]]:
 def read_run(run: Path) -> list[list[Row]]:
     """All steps of a run, in order. BadInput as in `iter_run`."""
     return list(iter_run(run))
+
+
+# ---------------------------------------------------------------- the side file of modules
+
+MODULE_FILE = "modules.jsonl.gz"
+"""A gzip member a step. The first line holds `modules` (names) and `n` (coordinates of each); every further line is a step,
+its columns are lists in the order of the names. A step is written after its step file and before its checkpoint."""
+
+
+@dataclass(frozen=True)
+class Modules:
+    """A run's side file."""
+
+    names: tuple[str, ...]
+    sizes: tuple[int, ...]
+    """Coordinates of each module."""
+    steps: tuple[dict[str, list[Any]], ...]
+    """By step: every column of MODULE_COLUMNS, one value a module; None where there is nothing to measure."""
+
+
+def append_modules(
+    run: Path, step: int, sizes: Mapping[str, int], values: Mapping[str, Sequence[float | int | None]]
+) -> None:
+    """Adds a step; the first makes the file. sizes: coordinates of each module. Floats keep the seven digits of float32."""
+    short = {
+        name: [float(f"{v:.7g}") if isinstance(v, float) else v for v in column] for name, column in values.items()
+    }
+    path, line, before = run / MODULE_FILE, json_line({"step": step, **short}), b""
+    if step == 0:
+        line = json_line({"modules": list(sizes), "n": list(sizes.values())}) + line
+    else:
+        before = path.read_bytes()
+    write_atomic(path, before + gzip.compress(line, 6, mtime=0))
+
+
+def cut_modules(run: Path, step: int) -> None:
+    """Removes what came after a step, so that a run can go on from there. No file, no effect."""
+    path = run / MODULE_FILE
+    if path.exists():
+        lines = gzip.decompress(path.read_bytes()).splitlines(keepends=True)
+        members = (b"".join(lines[:2]), *lines[2 : step + 2])
+        write_atomic(path, b"".join(gzip.compress(member, 6, mtime=0) for member in members))
+
+
+def read_modules(run: Path) -> Modules:
+    """Returns the side file. BadInput when there is none, or it is damaged."""
+    path = run / MODULE_FILE
+    if not path.exists():
+        raise BadInput(f"{path}: no such file; a run writes it where it measures a V (--vhack)")
+    first, *steps = read_jsonl(path)
+    return Modules(tuple(first["modules"]), tuple(first["n"]), tuple(steps))

@@ -5,8 +5,7 @@ from typing import Any
 
 from loguru import logger
 
-from projected_grpo.ledger.by_source import LOGP_GAP, by_source, logp_gap
-from projected_grpo.ledger.rates import mean, rates
+from projected_grpo.ledger.rates import LOGP_GAP, by_source, logp_gap, mean, rates
 from projected_grpo.ledger.step_file import COLUMNS, Row
 
 

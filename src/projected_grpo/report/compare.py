@@ -7,9 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from projected_grpo.ledger.errors import BadInput
-from projected_grpo.ledger.module_file import NAME, read_modules
 from projected_grpo.ledger.rates import RATE_NAMES, known_mean, number, running_mean
-from projected_grpo.ledger.step_file import NAMES, read_run
+from projected_grpo.ledger.step_file import MODULE_FILE, NAMES, read_modules, read_run
 from projected_grpo.report.tables import Table
 from projected_grpo.report.verdict_text import line_text
 from projected_grpo.verdicts.adapters import adapter_of, t6_of
@@ -104,5 +103,5 @@ def first_difference(a: Path, b: Path) -> str:
                     return f"step {step}, row {i}, {name}: {x[name]!r:.80} against {y[name]!r:.80}"
     if len(left) != len(right):
         return f"{len(left)} steps against {len(right)}"
-    sides = [read_modules(run) if (run / NAME).exists() else None for run in (a, b)]
-    return "" if sides[0] == sides[1] else f"{NAME}: not the same numbers (or one run has none)"
+    sides = [read_modules(run) if (run / MODULE_FILE).exists() else None for run in (a, b)]
+    return "" if sides[0] == sides[1] else f"{MODULE_FILE}: not the same numbers (or one run has none)"

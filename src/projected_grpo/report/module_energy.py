@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tabulate import tabulate
 
-from projected_grpo.ledger.module_file import Modules, read_modules
-from projected_grpo.ledger.step_file import read_step, step_path
+from projected_grpo.ledger.step_file import Modules, read_modules, read_step, step_path
 
 MOST_SHOWN = 12
 """Modules in the table."""

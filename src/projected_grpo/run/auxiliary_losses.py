@@ -60,18 +60,21 @@ class AuxiliaryLosses:
     def at(self, step: int, groups: Sequence[Group]) -> list[AuxiliaryLoss]:
         """Returns the losses that are on, with this process's share of what they learn from at this step."""
         c, out = self.config, list[AuxiliaryLoss]()
+        fresh = [(group, i, s) for group in groups for i, s in enumerate(group.samples()) if s.fresh]
         if c.alpha:
-            asked = sum(s.fresh for g in groups for s in g.samples())
+            hinted = [(s, self.hinted(group, i)) for group, i, s in fresh]
+            rows = [
+                Hinted(s.prompt_ids, ids, s.completion_ids, s.behaviour_logps) for s, ids in hinted if ids is not None
+            ]
             # SDPO's importance ratio is to the sampling policy, so at its temperature.
             options = dataclasses.replace(SDPO, temperature=c.temperature) if c.distill_loss == "sdpo" else OPSD
-            out.append(HintDistill(c.alpha, self._hinted(groups), options, c.distill_teacher, asked))
+            out.append(HintDistill(c.alpha, rows, options, c.distill_teacher, len(fresh)))
         if c.trace_weight:
             chosen = schedule(len(self.pairs), min(c.trace_batch, len(self.pairs)), step, c.stream)
             pairs = self.world.share([self.pairs[i] for i in chosen])
             out.append(TraceDPO(c.trace_weight, pairs, SIMPO if c.trace_loss == "simpo" else DPO))
         if c.taid_weight:
-            samples = [s for g in groups for s in g.samples() if s.fresh]
-            rows = [Hinted(s.prompt_ids, s.prompt_ids, s.completion_ids) for s in samples]
+            rows = [Hinted(s.prompt_ids, s.prompt_ids, s.completion_ids) for _, _, s in fresh]
             out.append(Taid(c.taid_weight, rows, self.teacher, self.progress.t))
         return out
 
@@ -84,24 +87,13 @@ class AuxiliaryLosses:
         if loss is not None and channels["taid"]["rows"]:
             self.progress = taid.advance(self.progress, SCHEDULE, loss, step, self.config.steps)
 
-    def _hinted(self, groups: Sequence[Group]) -> list[Hinted]:
-        """Returns the student's completions, each with the prompt that its teacher reads; without those that have none."""
-        rows = []
-        for group in groups:
-            for i, s in enumerate(group.samples()):
-                if s.fresh and (hinted := self.hinted(group, i)) is not None:
-                    rows.append(Hinted(s.prompt_ids, hinted, s.completion_ids, s.behaviour_logps))
-        return rows
-
     def state(self) -> dict[str, Tensor]:
         """Returns what --resume needs: TAID's target."""
-        if not self.config.taid_weight:
-            return {}
         return {"taid": torch.tensor(dataclasses.astuple(self.progress), dtype=torch.float64)}
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
         """Loads what `state` returned."""
-        if "taid" in state:
+        if state:
             self.progress = taid.Progress(*state["taid"].tolist())
 
 
@@ -112,8 +104,7 @@ def auxiliary_losses(
     """Loads what the auxiliary losses need; without a weight above 0 nothing is read. `problems`: those of the run.
     `prompt_setup`: the one that the student trains on. `held_out`: problems that no pair may be of.
 
-    Raises BadInput on a hint that does not fit a problem, on pairs as `action_pairs` and `check_held_out`, and on a teacher
-    as load_model.
+    Raises BadInput on a hint that does not fit a problem, and as `action_pairs`, `check_held_out` and `load_model`.
     """
     out = AuxiliaryLosses(c, world)
     if c.alpha and c.distill_hint == PEER:
@@ -168,30 +159,27 @@ def check_held_out(pairs: Sequence[ActionPair], loaded: LoadedModel, held_out: I
     """Raises BadInput where a pair is of a held-out problem: the evaluation would be of what trace DPO was taught. Problems
     are recognised by what no hint rewrites in their last user message, so that no hint, prompt set-up, later turn or
     spacing hides one."""
+    decode = functools.partial(loaded.tokenizer.decode, clean_up_tokenization_spaces=False)
+    texts = [one_spaced(decode((*pair.prompt_ids, *pair.chosen_ids, *pair.rejected_ids))) for pair in pairs]
     hints = "|".join(re.escape(hint.old) for hint in HINTS.values() if hint.old)
-    statements = {}
     for problem in held_out:
         asked = [content for role, content in problem.messages if role == "user"][-1]
-        statements[problem.problem_id] = [_words(part) for part in re.split(hints, asked) if part.strip()]
-    for i, pair in enumerate(pairs):
-        ids = (*pair.prompt_ids, *pair.chosen_ids, *pair.rejected_ids)
-        text = _words(loaded.tokenizer.decode(ids, clean_up_tokenization_spaces=False))
-        for problem, parts in statements.items():
+        parts = [one_spaced(part) for part in re.split(hints, asked) if part.strip()]
+        for i, text in enumerate(texts):
             if all(part in text for part in parts):
                 raise BadInput(
-                    f"--trace-pairs: pair {i} is of problem {problem} of --eval-problems, which nothing may learn from; "
-                    "make the pairs of training problems"
+                    f"--trace-pairs: pair {i} is of problem {problem.problem_id} of --eval-problems, which nothing may "
+                    "learn from; make the pairs of training problems"
                 )
 
 
-def _words(text: str) -> str:
-    """Returns the text with single spaces."""
+def one_spaced(text: str) -> str:
     return " ".join(text.split())
 
 
 def action_pairs(found: Preferences, loaded: LoadedModel, place: str) -> list[ActionPair]:
     """Returns stored pairs as token ids: texts are tokenised here, once; ids stay as they are. Raises BadInput on those of
-    another tokenizer, longer than the context, or of twice the same action."""
+    another tokenizer, or longer than the context."""
     if found.tokenizer_hash not in (None, loaded.tokenizer_hash):
         raise BadInput(
             f"{place}: token ids of tokenizer {found.tokenizer_hash}, this model's is {loaded.tokenizer_hash}; make the "
@@ -199,15 +187,11 @@ def action_pairs(found: Preferences, loaded: LoadedModel, place: str) -> list[Ac
         )
     out = []
     for i, pair in enumerate(found.pairs):
-        prompt, sides = pair.prompt, (pair.chosen, pair.rejected)
+        prompt, sides, where = pair.prompt, (pair.chosen, pair.rejected), f"{place}, pair {i}"
         if not pair.of_ids:
             sides = tuple(map(loaded.answer_ids, sides))
-            _, prompt = render(
-                prompt, "none", "no_intervention", loaded.tokenizer, sys.maxsize, 0, f"{place}, pair {i}"
-            )
+            _, prompt = render(prompt, "none", "no_intervention", loaded.tokenizer, sys.maxsize, 0, where)
         if (n := len(prompt) + max(map(len, sides))) > loaded.context:
-            raise BadInput(f"{place}, pair {i}: {n} tokens, the model's context is {loaded.context}; leave it out")
-        if sides[0] == sides[1]:
-            raise BadInput(f"{place}, pair {i}: chosen and rejected are the same tokens; leave it out")
+            raise BadInput(f"{where}: {n} tokens, the model's context is {loaded.context}; leave it out")
         out.append(ActionPair(prompt, *sides))
     return out

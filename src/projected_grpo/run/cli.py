@@ -14,7 +14,6 @@ from projected_grpo.ledger import errors
 from projected_grpo.ledger.console import start_log
 from projected_grpo.ledger.errors import BadInput, fail
 from projected_grpo.parallel import here
-from projected_grpo.run.help import help_text
 
 # Both are read when torch is loaded. OpenMP's threads would wait in a busy loop, which takes the cores from other work.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
@@ -25,22 +24,20 @@ HELP = {"-h", "--help"}
 
 
 def parse(presets: Mapping[str, C], description: str, args: list[str] | None = None) -> C:
-    """Returns the preset that the first word names, with the fields that follow. `--help` prints and exits 0; tyro reports
-    an unknown field or value and exits with code 2.
-
-    BadInput on an unknown preset.
-    """
-    argv = sys.argv[1:] if args is None else args
-    if not HELP & set(argv) and (not argv or argv[0] not in presets):
-        shown = repr(argv[0]) if argv else "no preset given"
-        raise BadInput(f"{shown}: the first word must be a preset, one of {', '.join(presets)}")
-    if HELP & set(argv) and argv[0] in presets:
-        print(help_text(presets[argv[0]], f"{description.strip()}\n\nusage: {sys.argv[0]} {argv[0]} [OPTIONS]"))
+    """Returns the preset that the first word names, with the fields that follow. tyro prints their --help, and exits with
+    code 2 on an unknown field or value. BadInput on an unknown preset."""
+    name, *options = (sys.argv[1:] if args is None else args) or [""]
+    names = ", ".join(presets)
+    if name in HELP:
+        print(
+            f"{description.strip()}\n\nusage: {sys.argv[0]} PRESET [OPTIONS]; PRESET --help lists them.\nPresets: {names}"
+        )
         raise SystemExit(errors.EXIT_OK)
-    config = tyro.extras.overridable_config_cli(
-        {name: (f"{name} preset", config) for name, config in presets.items()}, description=description, args=argv
-    )
-    return with_recipe(config, fields_in(argv)) if isinstance(config, Gradient) else config
+    if name not in presets:
+        raise BadInput(f"{repr(name) if name else 'no preset given'}: the first word must be a preset, one of {names}")
+    usual, prog = presets[name], f"{sys.argv[0]} {name}"
+    config = tyro.cli(type(usual), default=usual, args=options, prog=prog, description=description)
+    return with_recipe(config, fields_in(options)) if isinstance(config, Gradient) else config
 
 
 def fields_in(argv: Sequence[str]) -> set[str]:
@@ -57,8 +54,8 @@ def parse_plain(config: type[C], description: str, args: list[str] | None = None
 RESUMABLE = "interrupted; what is done is on disk, continue with --resume"
 AGAIN = "interrupted; the same command goes on from here"
 EXTRAS = {
-    "datasets": "bench", "gguf": "small", "matplotlib": "report", "openai": "teachers",
-    "tabulate": "report", "torchft": "diloco", "trl": "bench",
+    "datasets": "bench", "gguf": "small", "matplotlib": "report", "openai": "teachers", "tabulate": "report",
+    "torchft": "diloco", "trackio": "track", "trl": "bench",
 }  # fmt: skip
 """Which extra brings a package."""
 ERRORS = (errors.NonFinite, errors.BrokenWorld, errors.Unfinished, errors.JudgeFailed, GraderError)
@@ -78,9 +75,10 @@ def run(main: Callable[[], int | None], *, on_interrupt: str = "interrupted", in
     except ERRORS as e:
         fail(str(e), errors.EXIT_FAILED)
     except ModuleNotFoundError as e:
-        if e.name not in EXTRAS:
+        if e.name not in (*EXTRAS, "wandb"):
             raise
-        fail(f"{e.name} is not installed; run `uv sync --extra {EXTRAS[e.name]}`")
+        how = f"uv sync --extra {EXTRAS[e.name]}" if e.name in EXTRAS else f"uv pip install {e.name}"
+        fail(f"{e.name} is not installed; run `{how}`")
     except BrokenPipeError:
         raise SystemExit(errors.EXIT_OK) from None
     except KeyboardInterrupt:

@@ -56,10 +56,6 @@ class Evaluator:
         """Samples, grades, writes and logs."""
         session, world, (config, policy) = self.session, self.session.world, self.policies[folder]
         how = "held out" if folder == "eval" else f"held out, {EVALUATIONS[folder]}"
-        logger.info(
-            f"evaluates {len(self.problems) * config.eval_samples} rollouts of {len(self.problems)} problems after {done} "
-            f"steps ({how}); --eval-every 0 leaves evaluations out"
-        )
         mine = world.share(list(enumerate(self.prompts[folder])))
         keys = [f"{folder} {config.seed} {done} {place}" for place, _ in mine]
         with policy(), session.intervention.sampling(session.adapter.folded) as each:

@@ -1,7 +1,7 @@
 """How long a run is: a multiple of the step at which vanilla began to hack, since a delay is no prevention. Vanilla stops
 there by itself, and the other arms of its replicate take its number of steps.
 
-Only the length depends on what the grader said: this module reads finished steps and answers yes or no.
+Only the length depends on what the grader said.
 """
 
 import math
@@ -14,7 +14,7 @@ from projected_grpo.config import TrainConfig
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import finished_manifest, plain
 from projected_grpo.ledger.rates import judged_hack, onset_of, rates
-from projected_grpo.ledger.step_file import Row, read_step, step_path
+from projected_grpo.ledger.step_file import Row
 from projected_grpo.verdicts.comparison import OF_CHANNELS, SHARED, differences, facts_of, of_arms
 
 
@@ -42,23 +42,14 @@ def own_vanilla(config: TrainConfig, run: Path, flag: str) -> Mapping[str, Any]:
     return manifest
 
 
-class Horizon:
-    """Says when a run has gone on for long enough. `steps`: how many an earlier call has written."""
+def hack_rate(rows: Sequence[Row]) -> float | None:
+    """Returns the rate of pure hacks among a step's student rows; None where ground truth is known of too few."""
+    own = [r for r in rows if r["source"] == "student"]
+    known = sum(r["gt_pass"] is not None for r in own)
+    return judged_hack(rates(own)["hack"], known, len(own))
 
-    def __init__(self, config: TrainConfig, run: Path, steps: int = 0) -> None:
-        self.config = config
-        self.hack: list[float | None] = []
-        for step in range(steps if config.until_onsets else 0):
-            self.add(read_step(step_path(run, step)))
 
-    def add(self, rows: Sequence[Row]) -> None:
-        """Takes in one more step."""
-        own = [r for r in rows if r["source"] == "student"]
-        known = sum(r["gt_pass"] is not None for r in own)
-        self.hack.append(judged_hack(rates(own)["hack"], known, len(own)))
-
-    @property
-    def reached(self) -> bool:
-        """Returns whether the steps so far are enough: `until_onsets` times the onset, where there is one."""
-        onset = onset_of(self.hack) if self.config.until_onsets else None
-        return onset is not None and len(self.hack) >= math.ceil(self.config.until_onsets * onset)
+def reached(until_onsets: float, hack: Sequence[float | None]) -> bool:
+    """Returns whether a run is long enough: `until_onsets` (0 = never) times its onset. hack: `hack_rate` of each step."""
+    onset = onset_of(hack) if until_onsets else None
+    return onset is not None and len(hack) >= math.ceil(until_onsets * onset)

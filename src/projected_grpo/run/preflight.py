@@ -19,8 +19,6 @@ from projected_grpo.rollout.draw import SamplingParams, draw
 from projected_grpo.rollout.sample import Prompt, evaluating
 from projected_grpo.run.session import Session
 
-GIB = 2**30
-
 
 def preflight(session: Session, config: TrainConfig, prompts: Sequence[Prompt]) -> None:
     """Tries both batches and logs their peaks; does nothing on a CPU. Raises BadInput if one does not fit."""
@@ -29,25 +27,25 @@ def preflight(session: Session, config: TrainConfig, prompts: Sequence[Prompt]) 
         return
     rows = largest_rows(prompts, config, session.loaded.pad_id)
     groups = min(config.prompts_per_step, max(1, config.rollout_batch // config.group_size))
-    longest = len(rows[0].prompt_ids) + config.max_new
-    trained = peak_of(
-        lambda: train_pass(session, rows), device, f"--token-budget {config.token_budget}: forward and backward of "
-        f"{len(rows)} rows of {longest} tokens", "--token-budget or --max-new, or use --gradient-checkpointing full",
+    long = f"rows of {len(rows[0].prompt_ids) + config.max_new} tokens"
+    check_fits(
+        lambda: train_pass(session, rows), device,
+        f"--token-budget {config.token_budget}: forward and backward of {len(rows)} {long}",
+        "--token-budget or --max-new, or use --gradient-checkpointing full",
     )  # fmt: skip
-    sampled = peak_of(
+    check_fits(
         lambda: sample_pass(session, config, groups, rows[0].prompt_ids), device,
-        f"--rollout-batch {config.rollout_batch}: sampling {groups * config.group_size} rows of {longest} tokens",
+        f"--rollout-batch {config.rollout_batch}: sampling {groups * config.group_size} {long}",
         "--rollout-batch, --group-size or --max-new",
     )  # fmt: skip
-    logger.info(f"memory: training {trained / GIB:.2f} GiB, sampling {sampled / GIB:.2f} GiB at most")
 
 
-def peak_of(work: Callable[[], None], device: torch.device, what: str, lower: str) -> int:
-    """Returns the most memory held during `work` in bytes. Raises BadInput if it does not fit."""
+def check_fits(work: Callable[[], None], device: torch.device, what: str, lower: str) -> None:
+    """Logs the most memory held during `work`. Raises BadInput if it does not fit."""
     try:
         torch.cuda.reset_peak_memory_stats(device)
         work()
-        return torch.cuda.max_memory_allocated(device)
+        logger.info(f"memory: {torch.cuda.max_memory_allocated(device) / 2**30:.2f} GiB at most for {what}")
     except torch.OutOfMemoryError as e:
         raise BadInput(f"{what} does not fit the GPU's memory; lower {lower}") from e
     finally:

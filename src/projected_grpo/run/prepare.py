@@ -1,6 +1,5 @@
 """Load what a run needs: model, adapter, V. Nothing is written, so whatever is refused leaves nothing half-made."""
 
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -31,7 +30,6 @@ from projected_grpo.worlds.models import load_model
 
 def load(config: Common, teacher: str | None = None, world: World = ALONE) -> LoadedModel:
     """The config's model (with `teacher`, that LoRA merged into it) on this rank's device."""
-    clock = time.perf_counter()
     torch.manual_seed(config.seed)
     device = world.device(config.device)
     if config.deterministic:
@@ -43,32 +41,27 @@ def load(config: Common, teacher: str | None = None, world: World = ALONE) -> Lo
     merged = f" + teacher {teacher}" if teacher else ""
     logger.info(
         f"model {config.model}{merged}: {n:,} parameters, {config.dtype} on {loaded.model.device}, weights "
-        f"{loaded.weights_hash[:8]} ({time.perf_counter() - clock:.1f} s)"
+        f"{loaded.weights_hash[:8]}"
     )
     return loaded
 
 
 def attach(config: Common, loaded: LoadedModel) -> Adapter:
     """The config's adapter on the loaded model."""
-    clock = time.perf_counter()
     if config.adapter == "lora":
         adapter = attach_lora(loaded.model, config.lora_rank, config.lora_seed)
     else:
         adapter = attach_antipasto(loaded.model, config.cache / "svd")
-    logger.info(
-        f"adapter {config.adapter}: {len(adapter.sizes)} modules, {sum(adapter.sizes.values()):,} trainable numbers "
-        f"({time.perf_counter() - clock:.1f} s)"
-    )
+    trained = sum(adapter.sizes.values())
+    logger.info(f"adapter {config.adapter}: {len(adapter.sizes)} modules, {trained:,} trainable numbers")
     return adapter
 
 
 def log_isolation() -> None:
     """Say which layers stand between model-written code and this machine."""
     layers = isolation()
-    missing = "; ".join(f"{name}: {why}" for name, why in layers.missing.items())
-    logger.info(
-        f"grader: {len(layers.active)} isolation layers, " + (f"MISSING {missing}" if missing else "none missing")
-    )
+    missing = "; ".join(f"{name}: {why}" for name, why in layers.missing.items()) or "none"
+    logger.info(f"grader: {len(layers.active)} isolation layers, missing: {missing}")
     logger.debug(f"layers: {', '.join(layers.active)}")
 
 

@@ -15,8 +15,6 @@ from projected_grpo.rollout.sample import prompt_batches
 from projected_grpo.run.prepare import default_out, dump_first_batch, load, log_isolation, prepare
 from projected_grpo.verdicts.probe import t1
 
-BEFORE_AND_AFTER = ("cos_in", "cos_out", "cos_update_in", "cos_update")
-
 
 def sample_pool(config: ProbeConfig) -> int:
     """Samples n_problems groups from the merged teacher, grades them and writes one step file each. Resumed, only those
@@ -35,9 +33,6 @@ def sample_pool(config: ProbeConfig) -> int:
     keyed = [(step, prompt, f"pool {config.seed} {step}") for step, prompt in enumerate(prompts)]
     batches = prompt_batches(keyed, config.group_size, config.rollout_batch)
     left = [batch for batch in batches if not all(step_path(run, step).exists() for step, *_ in batch)]
-    if config.resume:
-        update_manifest(run, finished=False)
-        logger.info(f"resumed: {len(prompts) - sum(map(len, left))} of {len(prompts)} problems are sampled already")
     for batch in progress(left, "teacher pool"):
         steps, chosen, keys = zip(*batch, strict=True)
         groups, timing = live_groups(
@@ -50,10 +45,7 @@ def sample_pool(config: ProbeConfig) -> int:
         for step, group in zip(steps, groups, strict=True):
             rows = rows_of([group], [], {"timing": timing}, step=step, keep_token_logps=True)
             write_step(run, step, rows)
-            hacked = sum(map(any_hack, rows))
-            logger.info(
-                f"{step:4d}  problem {group.problem_id}: {hacked} of {len(rows)} hacked  {timing['total']:6.1f} s"
-            )
+            logger.info(f"{step:4d}  problem {group.problem_id}: {sum(map(any_hack, rows))} of {len(rows)} hacked")
     update_manifest(run, finished=True, steps_done=len(prompts))
     verdict = t1([row for rows in iter_run(run) for row in rows])
     bottom_line(run, verdict.status, f"T1 {verdict.status}: {verdict.why}")
@@ -63,10 +55,7 @@ def sample_pool(config: ProbeConfig) -> int:
 def replay(config: ProbeConfig) -> int:
     """Replays a pool, one group a step."""
     session = prepare(config)
-    pool = pool_of(config.pool, config, session.loaded)
-    if config.n_problems > len(pool):
-        logger.info(f"the pool has {len(pool)} groups; --n-problems {config.n_problems} takes them all")
-    pool = pool[: config.n_problems]
+    pool = pool_of(config.pool, config, session.loaded)[: config.n_problems]
     dump_first_batch(pool)
     # The two arms are only comparable on the same tokens in the same order: probe_uat compares this hash.
     session.start(pool_hash=pool_hash(pool))
@@ -76,11 +65,7 @@ def replay(config: ProbeConfig) -> int:
     session.finish(len(pool))
     random = session.v is not None and session.v.meta["control"] == "random"
     should = "near 0: V is random" if random else "above 0 for a pool that hacks, ELSE V does not see its hacks"
-    means = {name: known_mean(r[name] for r in rows) for name in ("cos_S_contrib", *BEFORE_AND_AFTER)}
-    cos = number(means["cos_S_contrib"], digits=4, sign="+")
-    bottom_line(
-        session.run, "🟢" if rows else "⚪",
-        f"{config.arm} replay: {len(pool)} groups; mean cos_S {cos} (SHOULD be {should})",
-        [["arm", "groups", "rows", "cos_S", *BEFORE_AND_AFTER], [config.arm, len(pool), len(rows), *means.values()]],
-    )  # fmt: skip
+    cos = number(known_mean(r["cos_S_contrib"] for r in rows), digits=4, sign="+")
+    said = f"{config.arm} replay: {len(pool)} groups, {len(rows)} rows; mean cos_S {cos} (SHOULD be {should})"
+    bottom_line(session.run, "🟢" if rows else "⚪", said)
     return 0

@@ -17,12 +17,11 @@ from loguru import logger
 from projected_grpo.adapters import Adapter
 from projected_grpo.config import Gradient, due
 from projected_grpo.interventions.base import Intervention
-from projected_grpo.ledger import module_file
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.files import write_atomic
 from projected_grpo.ledger.folder import DEPLOYED, open_run, read_manifest, update_manifest
 from projected_grpo.ledger.rows import rows_of
-from projected_grpo.ledger.step_file import Row, step_path, steps_in, write_step
+from projected_grpo.ledger.step_file import Row, append_modules, cut_modules, step_path, steps_in, write_step
 from projected_grpo.ledger.step_log import log_step
 from projected_grpo.model.learner import Learner
 from projected_grpo.model.load import LoadedModel
@@ -119,7 +118,7 @@ class Session:
         state = torch.load(path, map_location="cpu", weights_only=True)
         for late in steps_in(self.run)[state["step"] + 1 :]:
             step_path(self.run, late).unlink()
-        module_file.cut(self.run, state["step"])
+        cut_modules(self.run, state["step"])
         return state
 
     def use(self, basis: Mapping[str, torch.Tensor]) -> None:
@@ -145,8 +144,6 @@ class Session:
         if self.judge:
             with self.world.together():
                 scores = self.judge.scores(groups)
-            started, clock = clock, time.perf_counter()
-            timing = {**timing, "judge": clock - started}
         for group in self.optimizer.param_groups:
             group["lr"] = self.config.lr * min(1.0, (step + 1) / (self.config.warmup + 1))
         context = context_of(self.config, groups, self.loaded, scores)
@@ -169,7 +166,7 @@ class Session:
         def keep() -> None:
             write_step(self.run, step, rows)
             if result.modules:
-                module_file.append(self.run, step, self.adapter.sizes, result.modules)
+                append_modules(self.run, step, self.adapter.sizes, result.modules)
             log_step(step, rows, first=step == self.next_step)
 
         self.world.from_first(keep)

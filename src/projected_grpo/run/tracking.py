@@ -1,67 +1,32 @@
-"""Logs a run's steps to trackio or wandb while it runs (`train --track`), read from its step files.
+"""Logs a run's steps to trackio or wandb while it runs (`train --track`)."""
 
-track.json holds the tracked run's name and the number of steps logged, so a resumed run logs each step once.
-"""
-
-import json
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 from loguru import logger
 
-from projected_grpo.ledger.by_source import logp_gap
-from projected_grpo.ledger.errors import BadInput
-from projected_grpo.ledger.files import write_atomic
+from projected_grpo.ledger.files import content_hash
 from projected_grpo.ledger.folder import read_manifest
-from projected_grpo.ledger.rates import mean, rates
-from projected_grpo.ledger.step_file import COLUMNS, EVALUATIONS, Row, evaluations_in, read_step, step_path
+from projected_grpo.ledger.rates import logp_gap, mean, rates
+from projected_grpo.ledger.step_file import COLUMNS, EVALUATIONS, Row, evaluations_in, read_step
 
 
 def load_tracker(name: str) -> Any:
-    """Returns the module of a tracker; None for `none`. BadInput when it cannot be imported."""
+    """Returns the module of a tracker; None for `none`."""
     if name == "none":
         return None
-    try:
-        return import_module("trackio") if name == "trackio" else import_module("wandb")
-    except ImportError as e:
-        how = "uv sync --extra track" if name == "trackio" else f"uv pip install {name}"
-        raise BadInput(f"--track {name}: cannot be imported ({e}); get it with `{how}`") from e
+    return import_module("trackio") if name == "trackio" else import_module("wandb")
 
 
 @contextmanager
-def tracked(module: Any, run: Path) -> Generator[Callable[[], None]]:
-    """Yields a function that logs every step that is on disk and not logged yet. module: trackio or wandb; None: nothing is
+def tracked(module: Any, run: Path) -> Generator[Callable[[int, Sequence[Row]], None]]:
+    """Yields a function that logs a step's rows, and the evaluations before it. module: trackio or wandb; None: nothing is
     logged. A tracker that raises is warned of once and left alone."""
-    note = run / "track.json"
-    fresh = {"key": f"{run.name}-{uuid4().hex[:8]}", "logged": 0}
-    state: dict[str, Any] = json.loads(note.read_text("utf-8")) if note.exists() else fresh
 
-    def begin() -> None:
-        manifest = read_manifest(run)
-        settings = {name: value for name, value in manifest.items() if name not in ("argv", "diff")}
-        words = {"id": state["key"]} if module.__name__ == "wandb" else {}
-        module.init(
-            project="projected_grpo", group=str(manifest["config"]["arm"]), resume="allow", config=settings,
-            name=state["key"], **words,
-        )  # fmt: skip
-        log_new()
-
-    def log_new() -> None:
-        while step_path(run, step := state["logged"]).exists():
-            state["logged"] += 1
-            write_atomic(note, json.dumps(state).encode())  # first, so that no step is logged twice
-            module.log({**numbers(read_step(step_path(run, step))), **evaluated(run, step)}, step=step)
-
-    def end() -> None:
-        if read_manifest(run).get("finished") and (last := evaluated(run, state["logged"])):
-            module.log(last, step=state["logged"])
-        module.finish()
-
-    def guarded(work: Callable[[], None]) -> None:
+    def attempt(work: Callable[[], None]) -> None:
         nonlocal module
         try:
             if module is not None:
@@ -70,15 +35,32 @@ def tracked(module: Any, run: Path) -> Generator[Callable[[], None]]:
             module = None
             logger.warning(f"--track: {type(e).__name__}: {e}; the run goes on without it")
 
-    guarded(begin)
+    def begin() -> None:
+        manifest = read_manifest(run)
+        settings = {name: value for name, value in manifest.items() if name not in ("argv", "diff")}
+        # Resuming leaves both as they are, so a resumed run goes on under its name.
+        key = f"{run.name}-{content_hash([manifest['started'], manifest['argv']])[:8]}"
+        module.init(
+            project="projected_grpo", group=str(manifest["config"]["arm"]), resume="allow", config=settings, name=key,
+            **({"id": key} if module.__name__ == "wandb" else {}),
+        )  # fmt: skip
+
+    def log(step: int, rows: Sequence[Row]) -> None:
+        if found := numbers(rows) | evaluated(run, step):
+            module.log(found, step=step)
+
+    attempt(begin)
     try:
-        yield lambda: guarded(log_new)
+        yield lambda step, rows: attempt(lambda: log(step, rows))
     finally:
-        guarded(end)
+        attempt(lambda: module.finish())
 
 
 def numbers(rows: Sequence[Row]) -> dict[str, float]:
-    """Returns every known number of a step: mean reward and rates of its rows, its step columns, seconds and channels."""
+    """Returns every known number of a step: mean reward and rates of its rows, its step columns, seconds and channels.
+    Empty without rows."""
+    if not rows:
+        return {}
     first = rows[0]
     found = {c.name: first[c.name] for c in COLUMNS if c.level == "step" and c.type in ("int", "float")}
     found |= {f"seconds/{part}": seconds for part, seconds in first["timing"].items()}

@@ -17,7 +17,6 @@ from typing import Any
 
 from loophole_grader import LABELS
 from projected_grpo.arms import ARMS
-from projected_grpo.ledger.by_source import by_source
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import not_whole, read_manifest
 from projected_grpo.ledger.rates import (
@@ -25,6 +24,7 @@ from projected_grpo.ledger.rates import (
     KNOWN,
     LAST,
     RATE_NAMES,
+    by_source,
     judged_hack,
     known_mean,
     mean,
@@ -75,7 +75,7 @@ class Run:
     """Why an evaluation is no evidence, by the number of steps done."""
     sources: Sequence[Mapping[str, Mapping[str, float | None]]] = ()
     """Step by step, where other policies wrote rows too: what each source's rows earn and how far its ratios are from 1
-    (ledger/by_source.py). Empty where the student wrote all of them."""
+    (ledger/rates.py). Empty where the student wrote all of them."""
     beside: Mapping[str, Mapping[int, Mapping[str, float | None]]] = field(default_factory=dict)
     """As `evals`, of the other evaluations (step_file.EVALUATIONS), by their folder."""
     re_extracted: ReExtractions | None = None

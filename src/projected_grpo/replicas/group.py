@@ -19,7 +19,7 @@ from projected_grpo.ledger.processes import die_with_parent, end
 from projected_grpo.ledger.rates import rates
 from projected_grpo.ledger.step_file import read_step, step_path
 from projected_grpo.parallel import cores
-from projected_grpo.queue.run_link import resumed, visible_gpus
+from projected_grpo.queue.links import one_gpu, resumed
 from projected_grpo.replicas.lighthouse import lighthouse, two_free_ports
 from projected_grpo.replicas.settings import DilocoConfig, read_rounds
 
@@ -70,9 +70,7 @@ def start(config: DilocoConfig, meet: str, number: int) -> Replica:
     argv = (sys.executable, str(config.script), *config.args, "--meet", meet, "--replicas", str(n), "--outer-every",
             str(config.train.outer_every), "--replica", str(number), "--out", str(run),
             *(["--eval-every", "0", "--no-eval-plain"] if number else []))  # fmt: skip
-    env = {"OMP_NUM_THREADS": str(max(1, cores() // n)), **os.environ}
-    if len(gpus := visible_gpus(env)) > 1:
-        env["CUDA_VISIBLE_DEVICES"] = gpus[number % len(gpus)]
+    env = {"OMP_NUM_THREADS": str(max(1, cores() // n)), **os.environ, **one_gpu(number)}
     with log.open("ab") as out:
         process = subprocess.Popen(
             resumed(argv, run), stdout=out, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, env=env,

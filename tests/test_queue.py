@@ -64,15 +64,15 @@ def link(home):
 
 
 def states(home, backend):
-    chain, jobs = read_chain(home), backend.jobs()
+    jobs = backend.jobs()
 
     def state(link):
         job = jobs.get(command_of(link, home))
-        if is_done(link, home, chain):
+        if is_done(link, home):
             return "done"
         return "open" if job is None else "running" if job.running else "waiting"
 
-    return {name: state(link) for name, link in chain.items()}
+    return {name: state(link) for name, link in read_chain(home).items()}
 
 
 def settled(backend):
@@ -177,9 +177,9 @@ def test_a_check_is_done_once_it_has_passed_and_again_once_what_it_judged_was_ma
     failed, run, check = link("failed", check=True), link("run"), link("verify", "run", check=True)
     (home / "fail_failed").touch()
     assert run_chain([failed], home) == 1
-    assert not is_done(failed, home, {})
+    assert not is_done(failed, home)
     assert run_chain([run, check], home) == 0
-    assert is_done(check, home, {t.name: t for t in (run, check)})
+    assert is_done(check, home)
     shutil.rmtree(run.out)
     assert run_chain([run, check], home) == 0
     assert order(home)[1:] == ["run", "verify", "run", "verify"]
@@ -193,7 +193,7 @@ def test_what_wrote_its_files_and_then_said_fail_is_done_only_if_it_is_a_report(
     path.write_text(path.read_text() + "sys.exit(1)\n")
     made = link("made", accept=verdicts)
     assert run_chain([made, link("user", "made")], home) == 1
-    assert is_done(made, home, {}) == (code == 0)
+    assert is_done(made, home) == (code == 0)
     assert order(home) == ["made"] if code else ["made", "user"]
     broken = replace(made, name="broken", out=home / "never")
     assert run_chain([broken], home) == 1

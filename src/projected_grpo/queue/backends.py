@@ -141,16 +141,17 @@ def enqueue(links: Sequence[Link], home: Path, backend: Pueue | Slurm) -> list[E
     """Adds every link that is neither done nor in the queue, needs first. A waiting job is kept only if none of its needs is
     added again: it would wait for a job that is over. BadInput as in `open` of the back end and write_chain."""
     backend.open()
-    chain = write_chain(home, links)
+    write_chain(home, links)
     entries, ids, added, stale = [], dict[str, str](), set[str](), list[str]()
     with FileLock(home / "queue.lock"):  # two recipes at once would add everything twice
         queued = backend.jobs()
         for link in links:
             job = queued.get(command_of(link, home))
             after = tuple(ids[need] for need in link.needs if need in ids)
-            if is_done(link, home, chain):
+            again = added.intersection(link.needs)
+            if is_done(link, home) and not (link.check and again):
                 action = "done already"
-            elif job and (job.running or not added.intersection(link.needs)):
+            elif job and (job.running or not again):
                 action, ids[link.name] = "runs already" if job.running else "waits already", job.job_id
             else:
                 action, ids[link.name] = "added", backend.add(link, home, after)

@@ -61,20 +61,18 @@ Chain = dict[str, Link]
 _CHAIN = TypeAdapter(Chain)
 
 
-def passed_file(link: Link, home: Path) -> Path:
+def passed_file(name: str, home: Path) -> Path:
     """Returns the file that marks a link as done."""
-    return home / "logs" / f"{link.name}.passed"
+    return home / "logs" / f"{name}.passed"
 
 
-def is_done(link: Link, home: Path, chain: Chain) -> bool:
+def is_done(link: Link, home: Path) -> bool:
     """Returns True if a link has passed and what it writes is there; of a check, if it passed after all that it judges."""
-    mark = passed_file(link, home)
-    if not mark.exists() or not link.out.exists():
+    mark = passed_file(link.name, home)
+    judged = [passed_file(need, home) for need in link.needs] if link.check else []
+    if not (link.out.exists() and mark.exists() and all(made.exists() for made in judged)):
         return False
-    needs = [chain[name] for name in link.needs] if link.check else []
-    return all(
-        is_done(need, home, chain) and passed_file(need, home).stat().st_mtime <= mark.stat().st_mtime for need in needs
-    )
+    return all(made.stat().st_mtime <= mark.stat().st_mtime for made in judged)
 
 
 def read_chain(home: Path) -> Chain:
@@ -82,8 +80,8 @@ def read_chain(home: Path) -> Chain:
     return _CHAIN.validate_json((home / "chain.json").read_bytes())
 
 
-def write_chain(home: Path, links: Sequence[Link]) -> Chain:
-    """Writes the links of a chain into its folder, next to those of earlier calls. Returns all of them.
+def write_chain(home: Path, links: Sequence[Link]) -> None:
+    """Writes the links of a chain into its folder, next to those of earlier calls.
 
     BadInput when nothing can be written there, or when a link that has begun there would change: its numbers would be mixed
     up with those of the rest.
@@ -96,10 +94,8 @@ def write_chain(home: Path, links: Sequence[Link]) -> Chain:
                 f"--out {home}: {link.name} was begun as `{shlex.join(old.argv)}`, now asked for as "
                 f"`{shlex.join(link.argv)}`; give the same settings, or another --out"
             )
-    chain = before | {link.name: link for link in links}
-    write_atomic(home / "chain.json", _CHAIN.dump_json(chain, indent=1))
+    write_atomic(home / "chain.json", _CHAIN.dump_json(before | {link.name: link for link in links}, indent=1))
     (home / "logs").mkdir(exist_ok=True)
-    return chain
 
 
 def resumed(argv: tuple[str, ...], out: Path) -> tuple[str, ...]:
@@ -126,7 +122,7 @@ def one_gpu(number: int) -> dict[str, str]:
     return {"CUDA_VISIBLE_DEVICES": gpus[number % len(gpus)]} if len(gpus) > 1 else {}
 
 
-def run_link(link: Link, home: Path, chain: Chain, log: IO[bytes] | None = None) -> int:
+def run_link(link: Link, home: Path, log: IO[bytes] | None = None) -> int:
     """Runs a link unless it is done, and returns its exit code; 0 for a verdict that it accepts.
 
     Its script ends with this process, so a killed link leaves nothing behind that writes. One that still runs elsewhere (its
@@ -138,9 +134,11 @@ def run_link(link: Link, home: Path, chain: Chain, log: IO[bytes] | None = None)
     if worker := os.environ.get("PUEUE_WORKER_ID"):  # a group numbers its workers from 0
         env |= one_gpu(int(worker))
     with FileLock(home / "logs" / f"{link.name}.lock"):
-        if is_done(link, home, chain):
+        if is_done(link, home):
             print(f"{link.name}: done already", flush=True)
             return EXIT_OK
+        mark = passed_file(link.name, home)
+        mark.unlink(missing_ok=True)  # of a run whose folder was removed
         argv = link.argv if link.check else resumed(link.argv, link.out)
         code = subprocess.call(
             [sys.executable, *argv], stdin=subprocess.DEVNULL, stdout=log, stderr=log and subprocess.STDOUT, env=env,
@@ -148,22 +146,23 @@ def run_link(link: Link, home: Path, chain: Chain, log: IO[bytes] | None = None)
         )  # fmt: skip
         if code and not (code in link.accept and link.out.exists()):
             return code
-        write_atomic(passed_file(link, home), b"")
+        write_atomic(mark, b"")
         return EXIT_OK
 
 
 def run_chain(links: Sequence[Link], home: Path) -> int:
     """Runs a chain's links in this terminal. Returns 0 when all are done, 1 when one failed. BadInput as in write_chain."""
-    chain, failed = write_chain(home, links), set[str]()
+    write_chain(home, links)
+    failed = set[str]()
     logs = {link.name: home / "logs" / f"{link.name}.txt" for link in links}
     for link in links:
         if blocked := failed & set(link.needs):
             failed.add(link.name)
             logger.warning(f"skipped {link.name}: needs {', '.join(sorted(blocked))}")
-        elif not is_done(link, home, chain):
+        elif not is_done(link, home):
             logger.info(f"{link.name}: {link.label} (log: {logs[link.name]})")
             with logs[link.name].open("wb") as log:
-                code = run_link(link, home, chain, log)
+                code = run_link(link, home, log)
             if code:
                 failed.add(link.name)
                 tail = logs[link.name].read_text("utf-8", "replace").splitlines()[-4:]
@@ -176,8 +175,7 @@ def run_chain(links: Sequence[Link], home: Path) -> int:
 
 def main() -> int:
     home, name = Path(sys.argv[1]), sys.argv[2]
-    chain = read_chain(home)
-    return run_link(chain[name], home, chain)
+    return run_link(read_chain(home)[name], home)
 
 
 if __name__ == "__main__":

@@ -71,7 +71,7 @@ class Plan:
         """Returns a script with the preset, the model where one is chosen, which build of it, the adapter, the card."""
         model = model or self.model
         named = ("--model", model) if model else ()
-        base = ("--base-seed", str(replicate.base)) if replicate.base else ()
+        base = ("--base-seed", str(replicate.base)) if replicate.base or name == "build_base" else ()
         adapter = ("--adapter", "lora", "--lora-seed", str(replicate.seed)) if self.adapter == "lora" else ()
         smaller, sampling = SMALLER[self.config.gpu_gb]
         memory = (*smaller, *(sampling if name in ("train", "probe_distill", "multi_turn") else ()))
@@ -82,16 +82,7 @@ class Plan:
         if not self.preset.builds_base:
             return ()
         only, also = ((), ", a teacher that does") if self.teacher else (("--base-only",), "")
-        model = ("--model", self.model) if self.model else ()
-        argv = (
-            "scripts/build_base.py",
-            self.preset.name,
-            *model,
-            "--base-seed",
-            str(replicate.base),
-            *only,
-            *self.workers,
-        )
+        argv = (*self.script("build_base", replicate), *only, *self.workers)
         return (self.add(f"base_{replicate.base}", argv, (), f"a base that hardly hacks{also}",
                          "on a model that misses its bars no run means anything", shared=True,
                          steps=720 / self.preset.step_s),)  # fmt: skip
@@ -138,21 +129,18 @@ class Plan:
         teacher = ("--teacher", self.model) if self.model and "teacher" in entry.sees else ()
         judge = ("--judge", f"model:{self.model or self.preset.values['model']}") if "score" in entry.sees else ()
         needs = (*self.verified(replicate, made), *needs)
-        length: Words = ("--steps", str(config.run_steps))
-        if of:  # derived from vanilla: the untrained model's step, and those that rates are taken over
-            length = ("--steps", str(1 + LAST))
-        elif config.onsets and name == "vanilla":
-            length += ("--until-onsets", f"{config.onsets:g}")
-        elif config.onsets:
-            length += ("--horizon-of", str(self.out / vanilla))
+        # Derived from vanilla: the untrained model's step, and those that rates are taken over.
+        length: Words = ("--steps", str(1 + LAST if of else config.run_steps))
+        if config.onsets and not of:
+            first = name == "vanilla"
+            length += ("--until-onsets", f"{config.onsets:g}") if first else ("--horizon-of", str(self.out / vanilla))
         if name != "vanilla" and (of or config.onsets):
             needs += (vanilla + self.suffix,)
-        pool: Words = ()
-        if "--mix" not in flags and self.preset.teacher_share == "pool":
+        share = "" if "--mix" in flags else self.preset.teacher_share
+        pool: Words = ("--teacher-pool", share) if share else ()
+        if share == "pool":
             needs += (self.pool(config.probed),)
             pool = ("--teacher-pool", str(config.home / "teacher_pool"))
-        elif "--mix" not in flags and self.preset.teacher_share:
-            pool = ("--teacher-pool", "pairs")
         argv = (*self.script("train", replicate), *length, "--seed", str(replicate.seed), *self.problem_flags, *pool,
                 "--arm", arm, "--vhack", str(self.v_of(replicate, made)), *of, *teacher, *judge, *flags,
                 *self.workers)  # fmt: skip

@@ -12,7 +12,7 @@ import torch
 import train
 from parallel_scenarios import rewarding_tokens
 
-from projected_grpo.replicas.by_torchft import ByTorchft
+from projected_grpo.replicas.rounds import Rounds
 from projected_grpo.run import cli
 from projected_grpo.run.session import Session
 
@@ -27,7 +27,7 @@ def allowed():
 
 
 def main():
-    take, hold = Session.take, ByTorchft.hold
+    take, hold = Session.take, Rounds.hold
 
     def paced(self, step, *rest, **kwargs):
         while allowed() <= step:
@@ -39,7 +39,7 @@ def main():
         hold(self, brings=brings)
         torch.save({**before, "after": self.origin.detach()}, home / f"local_{number}_{self.round}.pt")
 
-    Session.take, ByTorchft.hold = paced, kept
+    Session.take, Rounds.hold = paced, kept
     while not (home / f"start_{number}").exists():
         time.sleep(LOOK_S)
     with rewarding_tokens():  # random weights write no code: all would be paid alike, and nothing be learned

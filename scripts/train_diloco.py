@@ -2,7 +2,7 @@
 
 import sys
 
-from projected_grpo.replicas.group import HEADER, parsed, row_of, run_group
+from projected_grpo.replicas.group import parsed, run_group
 from projected_grpo.run import cli
 
 
@@ -21,7 +21,7 @@ def main() -> int:
         config.train.out,
         "🟢" if good else "🔴",
         said,
-        [HEADER, *(row_of(r, config.train.outer_every) for r in replicas)],
+        [["replica", "steps", "round", "starts"], *([r.number, r.last["step"], r.rounds, r.starts] for r in replicas)],
     )
     return EXIT_OK if good else EXIT_FAILED
 

@@ -20,8 +20,6 @@ from projected_grpo.ledger.errors import EXIT_BAD_INPUT, EXIT_OK, BadInput
 from projected_grpo.ledger.files import read_jsonl
 from projected_grpo.ledger.folder import check_new
 from projected_grpo.ledger.processes import die_with_parent, end
-from projected_grpo.ledger.rates import rates
-from projected_grpo.ledger.step_file import read_step, step_path
 from projected_grpo.presets import presets
 from projected_grpo.queue.links import one_gpu, resumed
 from projected_grpo.replicas.lighthouse import lighthouse
@@ -157,13 +155,3 @@ def watch(config: DilocoConfig, meet: str, replicas: Sequence[Replica]) -> None:
                 how = f"killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
                 logger.warning(f"replica {r.number}: {how} after round {r.rounds}; started again, the others go on")
                 r.process, r.starts = start(config, meet, r.number).process, r.starts + 1
-
-
-HEADER = ["replica", "steps", "round", "starts", "hack", "gt_pass", "compiles"]
-
-
-def row_of(replica: Replica, steps: int) -> list[Any]:
-    """Returns a replica's line: rates over its last `steps` steps, those of its last round."""
-    done = replica.last["step"]
-    found = rates([row for s in range(max(0, done - steps), done) for row in read_step(step_path(replica.run, s))])
-    return [replica.number, done, replica.rounds, replica.starts, found["hack"], found["gt"], found["form"]]

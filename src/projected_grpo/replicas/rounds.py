@@ -188,18 +188,17 @@ class Rounds:
             self._record(brought, time.perf_counter() - clock)
 
     def _record(self, brought: list[int], seconds: float) -> None:
-        absent = [i for i in range(self.config.replicas) if i not in brought]
         sha256 = hashlib.sha256(self.origin.detach().numpy().tobytes()).hexdigest()
         self.lines.append({
             "round": self.round,
             "step": self.last,  # this replica's steps that count so far
             "brought": brought,  # replicas whose steps since the round before are in the average
-            "absent": absent,
             "behind": self.behind,  # rounds that had gone on without it just before
             "seconds": round(seconds, 3),  # for which it waited for the others
             "sha256": sha256,  # of the coordinates: the same on every replica
         })  # fmt: skip
         self._write()
+        absent = [i for i in range(self.config.replicas) if i not in brought]
         without = f"; without {', '.join(map(str, absent))} (waited {seconds:.1f} s)" if absent else ""
         late = f"; {self.behind} had gone on without this replica before it" if self.behind else ""
         logger.log(

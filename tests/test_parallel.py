@@ -9,13 +9,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import parallel_scenarios
 import pytest
 import torch
 from harness import ROOT, cut_after, run_script
+from queue_world import wait_until
 from safetensors.torch import load_file
 
 from projected_grpo.config import Sampling
@@ -178,11 +178,7 @@ def test_a_killed_rank_ends_the_run_and_what_is_on_disk_is_good(world_of_runs, v
     with (tmp_path / "log").open("wb") as log:
         started = subprocess.Popen(command, stdout=log, stderr=log, env=ENVIRONMENT, cwd=tmp_path)
     try:
-        deadline = time.monotonic() + 400
-        while not (tmp_path / "run/step_001.jsonl.gz").exists():
-            assert started.poll() is None, (tmp_path / "log").read_text()
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        wait_until("two steps are done", (tmp_path / "run/step_001.jsonl.gz").exists, 400)
         os.kill(rank_of(started.pid, 1), signal.SIGKILL)
         assert started.wait(timeout=120) == 1
     finally:

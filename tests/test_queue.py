@@ -181,8 +181,12 @@ def test_a_check_is_done_once_it_has_passed_and_again_once_what_it_judged_was_ma
     assert run_chain([run, check], home) == 0
     assert is_done(check, home)
     shutil.rmtree(run.out)
+    (home / "fail_run").touch()
+    assert run_chain([run, check], home) == 1
+    assert not is_done(run, home)  # though its folder is there again
+    (home / "fail_run").unlink()
     assert run_chain([run, check], home) == 0
-    assert order(home)[1:] == ["run", "verify", "run", "verify"]
+    assert order(home)[1:] == ["run", "verify", "run", "run", "verify"]
 
 
 @pytest.mark.slow
@@ -239,9 +243,12 @@ def test_dry_prints_each_link_with_its_hours_and_their_sum_and_adds_nothing(scri
     assert not (tmp_path / "chain").exists()
 
 
-def test_what_only_reads_files_asks_for_no_gpu(link, home):
-    assert "--gres=gpu:1" in Slurm(1).command(link("a"), home, ())
-    assert "--gres=gpu:1" not in Slurm(1).command(replace(link("a"), gpu=False), home, ())
+@pytest.mark.parametrize("gpu", [True, False])
+def test_what_only_reads_files_asks_for_no_gpu(link, home, gpu, monkeypatch):
+    words = []
+    monkeypatch.setattr("projected_grpo.queue.backends.call", lambda *args: words.extend(args) or "7;cluster")
+    assert Slurm(1).add(link("a", gpu=gpu), home, ()) == "7"
+    assert ("--gres=gpu:1" in words) == gpu
 
 
 @pytest.mark.parametrize(

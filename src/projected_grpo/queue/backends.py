@@ -108,20 +108,16 @@ class Slurm:
                 out[command] = Job(job_id, state in ("RUNNING", "COMPLETING", "SUSPENDED", "CONFIGURING"))
         return out
 
-    def command(self, link: Link, home: Path, after: Sequence[str]) -> list[str]:
-        """Returns `sbatch` for a link. A dependant of a failed link ends at once instead of waiting for ever; a link whose
-        node died is queued again and resumes."""
+    def add(self, link: Link, home: Path, after: Sequence[str]) -> str:
+        """Submits a link that runs after the jobs `after`. Returns its job id. If one of those fails it ends at once instead
+        of waiting for ever; if its node dies it is queued again and resumes."""
         command = command_of(link, home)
         waits = [f"--dependency=afterok:{':'.join(after)}", "--kill-on-invalid-dep=yes"] if after else []
-        needs = [f"--cpus-per-task={link.threads}"] if link.threads else []
+        threads = [f"--cpus-per-task={link.threads}"] if link.threads else []
         gpus = [f"--gres=gpu:{self.gpus}"] if self.gpus and link.gpu else []
-        return ["sbatch", "--parsable", f"--job-name={command}", f"--comment={link.label}",
-                f"--output={home / 'logs' / link.name}.txt", "--open-mode=append", "--requeue", *waits, *needs, *gpus,
-                *self.extra, f"--wrap=exec {command}"]  # fmt: skip
-
-    def add(self, link: Link, home: Path, after: Sequence[str]) -> str:
-        """Submits a link that runs after the jobs `after`. Returns its job id."""
-        return call(*self.command(link, home, after)).strip().partition(";")[0]
+        return call("sbatch", "--parsable", f"--job-name={command}", f"--comment={link.label}",
+                    f"--output={home / 'logs' / link.name}.txt", "--open-mode=append", "--requeue", *waits, *threads,
+                    *gpus, *self.extra, f"--wrap=exec {command}").strip().partition(";")[0]  # fmt: skip
 
     def remove(self, job_ids: Sequence[str]) -> None:
         """Removes waiting jobs."""

@@ -4,7 +4,6 @@ what every queue starts; or all of them in this terminal. Torch-free.
     HOME/chain.json         every link
     HOME/logs/NAME.passed   marks a link as done, since its modification time
     HOME/logs/NAME.lock     held while a link runs: none runs twice at a time
-    HOME/logs/NAME.txt      what it prints, where no queue keeps that
 """
 
 import os
@@ -15,7 +14,6 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
 
 from filelock import FileLock
 from loguru import logger
@@ -29,8 +27,6 @@ from projected_grpo.run import cli
 
 RESUMABLE = ("teacher_pool", "multi_turn", "teachers")
 """Kinds of runs that go on from what they have written; any other goes on from its checkpoint."""
-ANSWERS = ("uat", "answers", "trace_pairs", "results", "results_controls", "channels", "rivals", "compare", "losses")
-"""Links whose output answers the chain's question; printed at its end in a terminal."""
 
 
 @dataclass(frozen=True)
@@ -122,11 +118,11 @@ def one_gpu(number: int) -> dict[str, str]:
     return {"CUDA_VISIBLE_DEVICES": gpus[number % len(gpus)]} if len(gpus) > 1 else {}
 
 
-def run_link(link: Link, home: Path, log: IO[bytes] | None = None) -> int:
+def run_link(link: Link, home: Path) -> int:
     """Runs a link unless it is done, and returns its exit code; 0 for a verdict that it accepts.
 
     Its script ends with this process, so a killed link leaves nothing behind that writes. One that still runs elsewhere (its
-    daemon was killed) is waited for. log: where the script prints; None = to this process's output.
+    daemon was killed) is waited for.
     """
     env = {**os.environ, "PYTHONUNBUFFERED": "1"}
     if link.threads:
@@ -140,10 +136,7 @@ def run_link(link: Link, home: Path, log: IO[bytes] | None = None) -> int:
         mark = passed_file(link.name, home)
         mark.unlink(missing_ok=True)  # of a run whose folder was removed
         argv = link.argv if link.check else resumed(link.argv, link.out)
-        code = subprocess.call(
-            [sys.executable, *argv], stdin=subprocess.DEVNULL, stdout=log, stderr=log and subprocess.STDOUT, env=env,
-            preexec_fn=die_with_parent,
-        )  # fmt: skip
+        code = subprocess.call([sys.executable, *argv], stdin=subprocess.DEVNULL, env=env, preexec_fn=die_with_parent)
         if code and not (code in link.accept and link.out.exists()):
             return code
         write_atomic(mark, b"")
@@ -153,23 +146,17 @@ def run_link(link: Link, home: Path, log: IO[bytes] | None = None) -> int:
 def run_chain(links: Sequence[Link], home: Path) -> int:
     """Runs a chain's links in this terminal. Returns 0 when all are done, 1 when one failed. BadInput as in write_chain."""
     write_chain(home, links)
-    failed = set[str]()
-    logs = {link.name: home / "logs" / f"{link.name}.txt" for link in links}
+    failed: list[str] = []
     for link in links:
-        if blocked := failed & set(link.needs):
-            failed.add(link.name)
-            logger.warning(f"skipped {link.name}: needs {', '.join(sorted(blocked))}")
-        elif not is_done(link, home):
-            logger.info(f"{link.name}: {link.label} (log: {logs[link.name]})")
-            with logs[link.name].open("wb") as log:
-                code = run_link(link, home, log)
-            if code:
-                failed.add(link.name)
-                tail = logs[link.name].read_text("utf-8", "replace").splitlines()[-4:]
-                logger.error(f"{link.name}: exit code {code}; the end of its log:\n    " + "\n    ".join(tail))
-    for name in ANSWERS:
-        if name in logs and logs[name].exists():
-            print(f"\n── {name} ──\n{logs[name].read_text('utf-8')}")
+        if is_done(link, home):
+            continue
+        logger.info(f"── {link.name}: {link.label}")
+        if blocked := [need for need in link.needs if need in failed]:
+            logger.warning(f"skipped: needs {', '.join(blocked)}")
+        if blocked or run_link(link, home) != EXIT_OK:
+            failed.append(link.name)
+    if failed:
+        logger.error(f"not done: {', '.join(failed)}")
     return EXIT_FAILED if failed else EXIT_OK
 
 

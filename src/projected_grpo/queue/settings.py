@@ -41,17 +41,14 @@ class Replicate:
     """Ends the names of its links. Empty: the probe's, whose V is of all pairs."""
 
 
-def unfit(arm: Arm, preset: Preset) -> str:
-    """Returns why an arm cannot be run under a preset, or would mean nothing there; empty: it can."""
-    if not arm.loophole and preset.teacher_share == "pool":
-        return f"the teacher's pool of preset {preset.name} pays the loophole"
-    if "prompt" in arm.sees and preset.teacher_share:
-        return f"half of each group of preset {preset.name} was written under another prompt"
-    if "prompt" in arm.sees and not preset.instructed:
-        return f"the model of preset {preset.name} reads no instructions"
-    if "score" in arm.sees and not preset.judges:
-        return f"a judge's question does not fit the context of preset {preset.name}'s model, which a chain would ask"
-    return ""
+def fits(arm: Arm, preset: Preset) -> bool:
+    """Returns whether an arm can be run under a preset and means something there."""
+    return not (
+        (not arm.loophole and preset.teacher_share == "pool")  # the teacher's pool pays the loophole
+        or ("prompt" in arm.sees and preset.teacher_share)  # half of each group was written under another prompt
+        or ("prompt" in arm.sees and not preset.instructed)  # its model reads no instructions
+        or ("score" in arm.sees and not preset.judges)  # a judge's question does not fit its model's context
+    )
 
 
 @dataclass(frozen=True)
@@ -98,7 +95,8 @@ class QueueConfig:
     def validate(self) -> None:
         """Raises BadInput on what no run of this chain or preset could use, or would ignore."""
         arms = f"--arms {' '.join(self.arms)}"
-        faults = [f"--arms {a}: {why}; leave this arm out" for a in self.arms if (why := unfit(ARMS[a], self.world))]
+        unfit = [name for name in self.arms if not fits(ARMS[name], self.world)]
+        faults = [f"--arms {name}: means nothing under preset {self.preset}; leave this arm out" for name in unfit]
         if self.arms and self.chain not in ("full", "toy", "rivals"):
             faults.append(f"{arms}: the chain {self.chain} chooses its arms; leave --arms out")
         if self.arms and "vanilla" not in self.arms and (self.onsets or any(ARMS[a].derived for a in self.arms)):
@@ -151,4 +149,4 @@ class QueueConfig:
             wanted = (*LEADING, *CONTROLS["all" if self.chain == "toy" else self.controls])
         else:
             wanted = tuple(arm.name for arm in ARMS.values() if self.chain == "rivals" or arm.role != "rival")
-        return self.arms or tuple(name for name in wanted if not unfit(ARMS[name], self.world))
+        return self.arms or tuple(name for name in wanted if fits(ARMS[name], self.world))

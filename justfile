@@ -212,7 +212,7 @@ queue-dry *args:
 # run one link of a chain here and now, if it is not done: what a queue calls
 [private]
 link *home_name:
-    {{ py }} -m projected_grpo.queue.run_link "$@"
+    {{ py }} -m projected_grpo.queue.links "$@"
 
 # print a step or sample of a run, its rates by kind (--kinds), its modules, or what is trained on
 [group("read")]

@@ -18,8 +18,7 @@ from projected_grpo.ledger.console import bottom_line
 from projected_grpo.presets import presets
 from projected_grpo.queue.backends import Pueue, Slurm, enqueue
 from projected_grpo.queue.chains import chain_of
-from projected_grpo.queue.links import Link
-from projected_grpo.queue.run_link import run_chain, visible_gpus
+from projected_grpo.queue.links import Link, run_chain, visible_gpus
 from projected_grpo.queue.settings import QueueConfig
 from projected_grpo.run import cli
 
@@ -31,9 +30,8 @@ def backend_of(config: QueueConfig) -> Pueue | Slurm:
     preset = config.world
     if config.backend == "slurm":
         return Slurm(gpus=0 if preset.on_cpu else 1, extra=tuple(shlex.split(config.slurm)))
-    at_once = (os.cpu_count() or 1) // preset.threads if preset.on_cpu else len(visible_gpus(os.environ))
-    group = f"projected_grpo-{'cpu' if preset.on_cpu else 'gpu'}"
-    return Pueue(group, config.parallel or max(1, at_once), keep=config.parallel == 0)
+    at_once = (os.cpu_count() or 1) // preset.threads if preset.on_cpu else len(visible_gpus())
+    return Pueue(f"projected_grpo-{'cpu' if preset.on_cpu else 'gpu'}", max(1, at_once))
 
 
 def print_plan(config: QueueConfig, links: Sequence[Link]) -> None:
@@ -81,7 +79,7 @@ def main() -> int:
     entries = enqueue(links, config.home, backend_of(config))
     for entry in entries:
         after = f" after {' '.join(entry.after)}" if entry.after else ""
-        print(f"{entry.job_id or '-':>6}  {entry.action:13} {entry.link.name}{after}")
+        print(f"{entry.job_id or '-':>6}  {entry.action:13} {entry.name}{after}")
     counts = Counter(entry.action for entry in entries)
     bottom_line(config.home, "🟢", ", ".join(f"{n} {action}" for action, n in counts.items()))
     return 0

@@ -2,7 +2,7 @@
 
 import sys
 
-from projected_grpo.replicas.settings import parsed
+from projected_grpo.replicas.group import parsed, run_group
 from projected_grpo.run import cli
 
 
@@ -10,7 +10,6 @@ def main() -> int:
     config = parsed(sys.argv[1:], __doc__ or "")
     from projected_grpo.ledger.console import bottom_line
     from projected_grpo.ledger.errors import EXIT_FAILED, EXIT_OK
-    from projected_grpo.replicas.group import HEADER, row_of, run_group
 
     replicas = run_group(config)
     there = [r for r in replicas if r.rounds == config.rounds]
@@ -22,7 +21,7 @@ def main() -> int:
         config.train.out,
         "🟢" if good else "🔴",
         said,
-        [HEADER, *(row_of(r, config.train.outer_every) for r in replicas)],
+        [["replica", "steps", "round", "starts"], *([r.number, r.last["step"], r.rounds, r.starts] for r in replicas)],
     )
     return EXIT_OK if good else EXIT_FAILED
 

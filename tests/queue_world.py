@@ -12,6 +12,8 @@ import subprocess
 import time
 from pathlib import Path
 
+from projected_grpo.queue.backends import Pueue, Slurm
+
 TOOLS = {"pueue": ("pueue", "pueued"), "slurm": ("munged", "slurmctld", "slurmd", "sbatch", "squeue")}
 
 
@@ -45,7 +47,7 @@ def output(*command):
 class PueueWorld:
     """pueued with its own socket, state and configuration."""
 
-    name = "pueue"
+    backend = Pueue("test", 2)
 
     def __init__(self, folder, monkeypatch):
         for variable, part in (("XDG_RUNTIME_DIR", "run"), ("XDG_DATA_HOME", "data"), ("XDG_CONFIG_HOME", "config")):
@@ -107,7 +109,7 @@ def free_port():
 class SlurmWorld:
     """munged, slurmctld and slurmd of one node, run as root without systemd."""
 
-    name = "slurm"
+    backend = Slurm(0)
     saves_every = 5.5
     """Seconds. slurmctld writes what has changed within 5; killed sooner, it forgets the newest jobs, or that they have
     begun, and drains their nodes."""

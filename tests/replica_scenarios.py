@@ -1,7 +1,7 @@
 """A replica that a test paces: scripts/train.py, which waits for leave before it starts and before each step.
 
-Beside the group's folder: `start_K` lets replica K start, `steps_K` holds how many steps it may take. What each brings to a
-round is kept in `local_K_R.pt`: the test averages it by itself.
+Beside the group's folder: `stop_K` keeps replica K from starting, `steps_K` holds how many steps it may take. What each
+brings to a round is kept in `local_K_R.pt`: the test averages it by itself.
 """
 
 import sys
@@ -12,7 +12,7 @@ import torch
 import train
 from parallel_scenarios import rewarding_tokens
 
-from projected_grpo.replicas.by_torchft import ByTorchft
+from projected_grpo.replicas.rounds import Rounds
 from projected_grpo.run import cli
 from projected_grpo.run.session import Session
 
@@ -21,16 +21,11 @@ number = sys.argv[sys.argv.index("--replica") + 1]
 home = Path(sys.argv[len(sys.argv) - 1 - sys.argv[::-1].index("--out") + 1]).parent.parent
 
 
-def allowed():
-    path = home / f"steps_{number}"
-    return int(path.read_text() or 0) if path.exists() else 0
-
-
 def main():
-    take, hold = Session.take, ByTorchft.hold
+    take, hold = Session.take, Rounds.hold
 
     def paced(self, step, *rest, **kwargs):
-        while allowed() <= step:
+        while int((home / f"steps_{number}").read_text()) <= step:
             time.sleep(LOOK_S)
         return take(self, step, *rest, **kwargs)
 
@@ -39,8 +34,8 @@ def main():
         hold(self, brings=brings)
         torch.save({**before, "after": self.origin.detach()}, home / f"local_{number}_{self.round}.pt")
 
-    Session.take, ByTorchft.hold = paced, kept
-    while not (home / f"start_{number}").exists():
+    Session.take, Rounds.hold = paced, kept
+    while (home / f"stop_{number}").exists():
         time.sleep(LOOK_S)
     with rewarding_tokens():  # random weights write no code: all would be paid alike, and nothing be learned
         return train.main()

@@ -43,7 +43,7 @@ ROOMS = {  # from the ground up: each room, and the rooms that it imports
     "parallel projection prompts records rollout step verdicts vhack worlds",
     "traces": "arms channels config data ledger model prompts records rollout run verdicts worlds",
     "queue": "arms config ledger presets run worlds",
-    "replicas": "queue config ledger parallel presets run",
+    "replicas": "queue config ledger presets run",
     "integrations": "adapters arms config data ledger measures model presets projection prompts records verdicts "
     "vhack worlds",
 }

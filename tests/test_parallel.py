@@ -9,13 +9,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import parallel_scenarios
 import pytest
 import torch
 from harness import ROOT, cut_after, run_script
+from queue_world import wait_until
 from safetensors.torch import load_file
 
 from projected_grpo.config import Sampling
@@ -120,10 +120,20 @@ def same_runs(one, other):
 
 
 @pytest.mark.slow
-def test_two_processes_with_every_source_and_channel_take_the_steps_of_one(world_of_runs):
-    """Three prompts on two ranks: shares of two and one. Each rank distils its own rows and takes its share of the pairs."""
-    assert left(world_of_runs, "pooled_2") == ([0, 0], ["", ""])
-    same_runs(world_of_runs / "pooled_1", world_of_runs / "pooled_2")
+@pytest.mark.parametrize(
+    ("one", "two", "begun_with"), [("pooled_1", "pooled_2", 2), ("pooled_1", "resumed_2", 1), ("live_1", "live_2", 2)]
+)
+def test_two_processes_take_the_steps_of_one_whose_run_they_also_go_on_with(world_of_runs, one, two, begun_with):
+    """Pooled: every source and channel, three prompts on two ranks, in shares of two and one. Live: one prompt, so one rank
+    has none; projection of the gradient, a refreshed V."""
+    assert left(world_of_runs, two) == ([0, 0], ["", ""])
+    same_runs(world_of_runs / one, world_of_runs / two)
+    assert json.loads((world_of_runs / two / "manifest.json").read_text())["processes"] == begun_with
+
+
+@pytest.mark.slow
+def test_every_source_and_channel_was_in_it(world_of_runs):
+    """Each rank distils its own rows and takes its share of the pairs."""
     rows = read_run(world_of_runs / "pooled_2")[-1]
     assert rows[0]["delta_S_norm"] > 0.1  # it did learn
     assert all(math.isfinite(r["cos_S_contrib"]) for r in rows if r["grad_norm"])
@@ -132,23 +142,7 @@ def test_two_processes_with_every_source_and_channel_take_the_steps_of_one(world
     told = rows[0]["channels"]
     assert [told[name]["rows"] for name in ("hint_distill", "trace_dpo", "taid")] == [3, 3, 3]
     assert all(of["share"] for of in told.values())
-    assert json.loads((world_of_runs / "pooled_2/manifest.json").read_text())["processes"] == 2
-
-
-@pytest.mark.slow
-def test_a_run_of_one_process_goes_on_with_two(world_of_runs):
-    assert left(world_of_runs, "resumed_2") == ([0, 0], ["", ""])
-    same_runs(world_of_runs / "pooled_1", world_of_runs / "resumed_2")
-    assert json.loads((world_of_runs / "resumed_2/manifest.json").read_text())["processes"] == 1
-
-
-@pytest.mark.slow
-def test_a_rank_without_a_prompt_takes_the_steps_of_one(world_of_runs):
-    """One prompt on two ranks. Projection of the gradient, a refreshed V."""
-    assert left(world_of_runs, "live_2") == ([0, 0], ["", ""])
-    same_runs(world_of_runs / "live_1", world_of_runs / "live_2")
-    rows = read_run(world_of_runs / "live_2")[-1]
-    assert any(r["advantage"] for r in rows)
+    assert any(r["advantage"] for r in read_run(world_of_runs / "live_2")[-1])
 
 
 @pytest.mark.slow
@@ -184,11 +178,7 @@ def test_a_killed_rank_ends_the_run_and_what_is_on_disk_is_good(world_of_runs, v
     with (tmp_path / "log").open("wb") as log:
         started = subprocess.Popen(command, stdout=log, stderr=log, env=ENVIRONMENT, cwd=tmp_path)
     try:
-        deadline = time.monotonic() + 400
-        while not (tmp_path / "run/step_001.jsonl.gz").exists():
-            assert started.poll() is None, (tmp_path / "log").read_text()
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        wait_until("two steps are done", (tmp_path / "run/step_001.jsonl.gz").exists, 400)
         os.kill(rank_of(started.pid, 1), signal.SIGKILL)
         assert started.wait(timeout=120) == 1
     finally:
@@ -223,15 +213,13 @@ def test_shares_are_neighbours_in_order_and_differ_by_one_at_most(items, size):
 
 
 def test_without_torchrun_the_world_is_one_and_starts_nothing(monkeypatch, antipasto):
-    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"):
-        monkeypatch.delenv(name, raising=False)
+    monkeypatch.delenv("RANK", raising=False)
     assert here() is ALONE
     monkeypatch.setattr(torch.distributed, "init_process_group", lambda *_: pytest.fail("a process group"))
     monkeypatch.setattr(torch.distributed, "all_reduce", lambda *_: pytest.fail("a collective"))
     ALONE.add_gradients(antipasto.vectors)
     ALONE.check_equal(0, antipasto.checksum)
-    assert ALONE.add({"a": 1.5}) == ALONE.slowest({"a": 1.5}) == {"a": 1.5}
-    assert ALONE.place(4) == (4, 0)
+    assert (ALONE.add({"a": 1.5}), ALONE.place(4)) == ({"a": 1.5}, (4, 0))
     with pytest.raises(BadInput, match="as it was"), ALONE.together():
         raise BadInput("as it was")
 

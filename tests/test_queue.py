@@ -15,9 +15,8 @@ from queue_world import WORLDS, missing, processes_with, wait_until
 
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.step_file import SCHEMA_VERSION
-from projected_grpo.queue.backends import Pueue, QueuedLink, Slurm, decide, enqueue
-from projected_grpo.queue.links import Link, is_done, read_chain, write_chain
-from projected_grpo.queue.run_link import resumed, run_chain
+from projected_grpo.queue.backends import Pueue, Slurm, command_of, enqueue
+from projected_grpo.queue.links import Link, is_done, read_chain, resumed, run_chain, write_chain
 
 LINK = """
 import json, pathlib, sys, time
@@ -46,7 +45,7 @@ def world(request, tmp_path, monkeypatch):
 
 @pytest.fixture
 def backend(world):
-    return Slurm(0) if world.name == "slurm" else Pueue("test", 2)
+    return world.backend
 
 
 @pytest.fixture
@@ -65,20 +64,19 @@ def link(home):
 
 
 def states(home, backend):
-    chain, jobs = read_chain(home), backend.jobs(home)
+    jobs = backend.jobs()
 
     def state(link):
-        if is_done(link, home, chain):
+        job = jobs.get(command_of(link, home))
+        if is_done(link, home):
             return "done"
-        if link.name in jobs:
-            return "running" if jobs[link.name].running else "waiting"
-        return "open"
+        return "open" if job is None else "running" if job.running else "waiting"
 
-    return {name: state(link) for name, link in chain.items()}
+    return {name: state(link) for name, link in read_chain(home).items()}
 
 
-def settled(home, backend):
-    wait_until("the queue is empty", lambda: not backend.jobs(home), 300)
+def settled(backend):
+    wait_until("the queue is empty", lambda: not backend.jobs(), 300)
 
 
 def order(home):
@@ -87,7 +85,7 @@ def order(home):
 
 
 def actions(entries):
-    return {e.link.name: e.action for e in entries}
+    return {e.name: e.action for e in entries}
 
 
 @pytest.mark.slow
@@ -100,12 +98,12 @@ def test_a_queue_runs_in_order_and_nothing_twice_though_its_daemon_is_killed(lin
     assert again == {"a": "runs already", "b": "waits already", "c": "waits already"}
     assert states(home, backend)["b"] == "waiting"
     world.kill_daemon()
-    with pytest.raises(BadInput, match="does not answer"):
+    with pytest.raises(BadInput, match=r"pueued -d|a running Slurm cluster"):
         enqueue(links, home, backend)
     world.start()
     enqueue(links, home, backend)  # `a` lives on without its daemon; pueue has given it up, Slurm has not
     (home / "hold_a").unlink()
-    settled(home, backend)
+    settled(backend)
     assert order(home) == ["a", "b", "c"]
     assert set(actions(enqueue(links, home, backend)).values()) == {"done already"}
 
@@ -118,9 +116,9 @@ def test_a_link_that_failed_or_was_killed_stops_what_needs_it_and_nothing_else(l
     (home / "hold_cut").touch()
     enqueue(links, home, backend)
     wait_until("it runs", lambda: states(home, backend)["cut"] == "running" and "cut" in order(home), 60)
-    for pid in processes_with(f"run_link\0{home}\0cut"):
+    for pid in processes_with(f"links\0{home}\0cut"):
         os.kill(pid, signal.SIGKILL)
-    settled(home, backend)
+    settled(backend)
     wait_until("its script is gone", lambda: not processes_with("link.py"), 20)
     assert states(home, backend) == {
         **dict.fromkeys(("cut", "after_cut", "bad", "after_bad"), "open"),
@@ -129,7 +127,7 @@ def test_a_link_that_failed_or_was_killed_stops_what_needs_it_and_nothing_else(l
     (home / "fail_bad").unlink()
     (home / "hold_cut").unlink()
     assert actions(enqueue(links, home, backend))["sibling"] == "done already"
-    settled(home, backend)
+    settled(backend)
     assert set(states(home, backend).values()) == {"done"}
     assert sorted(order(home)) == sorted(["cut", "after_cut", "bad", "after_bad", "sibling", "cut", "bad"])
 
@@ -179,32 +177,29 @@ def test_a_check_is_done_once_it_has_passed_and_again_once_what_it_judged_was_ma
     failed, run, check = link("failed", check=True), link("run"), link("verify", "run", check=True)
     (home / "fail_failed").touch()
     assert run_chain([failed], home) == 1
-    assert not is_done(failed, home, {})
+    assert not is_done(failed, home)
     assert run_chain([run, check], home) == 0
-    assert is_done(check, home, {t.name: t for t in (run, check)})
+    assert is_done(check, home)
     shutil.rmtree(run.out)
+    (home / "fail_run").touch()
+    assert run_chain([run, check], home) == 1
+    assert not is_done(run, home)  # though its folder is there again
+    (home / "fail_run").unlink()
     assert run_chain([run, check], home) == 0
-    assert order(home)[1:] == ["run", "verify", "run", "verify"]
+    assert order(home)[1:] == ["run", "verify", "run", "run", "verify"]
 
 
 @pytest.mark.slow
-def test_a_run_that_finished_but_missed_its_bars_is_not_done(link, home):
+@pytest.mark.parametrize(("verdicts", "code"), [((0,), 1), ((0, 1, 3), 0)], ids=["a base model", "a report"])
+def test_what_wrote_its_files_and_then_said_fail_is_done_only_if_it_is_a_report(link, home, verdicts, code):
     """build_base writes all its files and then says that the model is no good."""
     path = home.parent / "link.py"
     path.write_text(path.read_text() + "sys.exit(1)\n")
-    base, user = link("base"), link("user", "base")
-    for _ in range(2):
-        assert run_chain([base, user], home) == 1
-        assert not is_done(base, home, {})
-    assert order(home) == ["base", "base"]
-
-
-@pytest.mark.slow
-def test_a_report_is_done_whatever_its_verdict_but_not_when_it_broke(link, home):
-    report = link("results", check=True, accept=(0, 1, 3))
-    (home / "fail_results").touch()
-    assert run_chain([report], home) == 0  # it wrote its folder and says FAIL
-    broken = replace(report, name="broken", out=home / "never")
+    made = link("made", accept=verdicts)
+    assert run_chain([made, link("user", "made")], home) == 1
+    assert is_done(made, home) == (code == 0)
+    assert order(home) == ["made"] if code else ["made", "user"]
+    broken = replace(made, name="broken", out=home / "never")
     assert run_chain([broken], home) == 1
 
 
@@ -221,17 +216,24 @@ def test_a_folder_is_not_continued_with_other_settings(link, home):
     assert set(read_chain(home)) == {"a", "b"}  # a queued link must find itself there
 
 
-def test_a_waiting_job_whose_need_is_added_anew_is_added_anew(link, home):
+def test_a_waiting_job_whose_need_is_added_anew_is_added_anew(link, home, monkeypatch):
     """The sneaky fail: it waits for a job that is over, and never runs."""
-    links = [link("a"), link("b", "a"), link("c", "b"), link("d")]
-    waiting = {name: QueuedLink(str(i), running=False) for i, name in enumerate("bcd")}
-    assert decide(links, home, write_chain(home, links), waiting) == {
-        "a": "added", "b": "added", "c": "added", "d": "waits already"
-    }  # fmt: skip
+    links, called, ids = [link("a"), link("b", "a"), link("c", "b"), link("d")], [], iter(("11", "12", "13"))
+    waiting = {i: {"id": i, "status": "Queued", "original_command": command_of(links[i], home)} for i in (1, 2, 3)}
+
+    def call(*args):
+        called.append(args)
+        status = {"groups": {"test": {"status": "Running"}}, "tasks": waiting}
+        return json.dumps(status) if args[1] == "status" else next(ids, "")
+
+    monkeypatch.setattr("projected_grpo.queue.backends.call", call)
+    assert [entry[1:] for entry in enqueue(links, home, Pueue("test", 1))] == [
+        ("added", "11", ()), ("added", "12", ("11",)), ("added", "13", ("12",)), ("waits already", "3", ())
+    ]  # fmt: skip
+    assert called[-1] == ("pueue", "remove", "1", "2")
 
 
 def test_dry_prints_each_link_with_its_hours_and_their_sum_and_adds_nothing(script, tmp_path):
-    (tmp_path / "scripts").symlink_to(ROOT / "scripts")
     code, out, _ = script("enqueue", "--dry", "chain=probe", "preset=toy", f"out={tmp_path / 'chain'}")
     *links, last = out.splitlines()
     hours = [float(line.split()[0]) for line in links]
@@ -241,19 +243,16 @@ def test_dry_prints_each_link_with_its_hours_and_their_sum_and_adds_nothing(scri
     assert not (tmp_path / "chain").exists()
 
 
-def test_another_persons_task_need_not_be_a_command_that_can_be_read(home, monkeypatch):
-    tasks = {"0": {"id": 0, "path": "/", "original_command": "echo it's mine", "status": "Queued"}}
-    monkeypatch.setattr("projected_grpo.queue.backends.call", lambda *_: json.dumps({"tasks": tasks}))
-    assert Pueue("test", 1).jobs(home) == {}
-
-
-def test_what_only_reads_files_asks_for_no_gpu(link, home):
-    assert "--gres=gpu:1" in Slurm(1).command(link("a"), home, ())
-    assert "--gres=gpu:1" not in Slurm(1).command(replace(link("a"), gpu=False), home, ())
+@pytest.mark.parametrize("gpu", [True, False])
+def test_what_only_reads_files_asks_for_no_gpu(link, home, gpu, monkeypatch):
+    words = []
+    monkeypatch.setattr("projected_grpo.queue.backends.call", lambda *args: words.extend(args) or "7;cluster")
+    assert Slurm(1).add(link("a", gpu=gpu), home, ()) == "7"
+    assert ("--gres=gpu:1" in words) == gpu
 
 
 @pytest.mark.parametrize(
-    ("backend", "why"), [(Pueue("g", 1), "cargo install --locked pueue"), (Slurm(0), "sbatch: not found")]
+    ("backend", "why"), [(Pueue("g", 1), "cargo install --locked pueue"), (Slurm(0), "squeue: not installed")]
 )
 def test_a_queue_that_is_not_installed_says_what_to_do(link, home, backend, why, monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))

@@ -42,15 +42,13 @@ class World:
         return list(items[start : start + least + (self.rank < more)])
 
     def device(self, asked: str) -> str:
-        """This rank's device: `auto` and `cuda` are the GPU of its number. BadInput when there is none."""
+        """This rank's device: the CPU, or the GPU of its number."""
         if self.size == 1:
             return asked
         import torch
 
         if asked == "cpu" or (asked == "auto" and not torch.cuda.is_available()):
             return "cpu"
-        if asked not in ("auto", "cuda"):
-            raise BadInput(f"--device {asked}: {self.size} processes need one each; use auto, cuda or cpu")
         torch.cuda.set_device(self.local_rank)
         return f"cuda:{self.local_rank}"
 
@@ -81,7 +79,7 @@ class World:
     def by_turns(self, make: Callable[[], T]) -> T:
         """`make()`, on one rank of each machine first: what that puts into the cache the others find there."""
         made: list[T] = []
-        for first in (True, False) if self.size > 1 else (True,):
+        for first in (True, False):
             with self.together():
                 if first == (self.local_rank == 0):
                     made.append(make())
@@ -148,11 +146,6 @@ class World:
 ALONE = World()
 
 
-def cores() -> int:
-    """Cores of this machine; 1 where that is not known."""
-    return os.cpu_count() or 1
-
-
 @contextmanager
 def _alive() -> Generator[None]:
     """BrokenWorld when the others are not heard of any more."""
@@ -168,9 +161,7 @@ def _alive() -> Generator[None]:
 def here() -> World:
     """This process as torchrun started it; a world of one where it did not."""
     names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
-    if any(name not in os.environ for name in names):
-        return ALONE
-    return World(*(int(os.environ[name]) for name in names))
+    return World(*(int(os.environ[name]) for name in names)) if os.environ.keys() >= set(names) else ALONE
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 """Live groups: render problems, sample completions for them, grade those. For training, evaluation and teacher pools."""
 
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -11,7 +12,7 @@ from loophole_grader import RowError, Task, Verdict, grade_batch, verdicts_of
 from projected_grpo.config import Sampling
 from projected_grpo.ledger.console import progress
 from projected_grpo.model.load import LoadedModel
-from projected_grpo.parallel import cores, here
+from projected_grpo.parallel import here
 from projected_grpo.prompts import render
 from projected_grpo.records import Group, Problem, Rollout, Source
 from projected_grpo.rollout.draw import SamplingParams
@@ -24,12 +25,12 @@ def sampling_params(config: Sampling) -> SamplingParams:
 
 def workers(config: Sampling) -> int:
     """grader_workers, where 0 is one per core, the cores of a machine shared among its ranks."""
-    return config.grader_workers or max(1, cores() // here().local_size)
+    return config.grader_workers or max(1, (os.cpu_count() or 1) // here().local_size)
 
 
 def cores_are_free(loaded: LoadedModel) -> bool:
     """Whether sampling leaves cores to grade on meanwhile: where it does not, both together take longer than one by one."""
-    return loaded.model.device.type != "cpu" or torch.get_num_threads() < cores()
+    return loaded.model.device.type != "cpu" or torch.get_num_threads() < (os.cpu_count() or 1)
 
 
 def render_all(config: Sampling, loaded: LoadedModel, problems: Sequence[Problem]) -> list[Prompt]:

@@ -1,1 +1,1 @@
-"""Chains of runs: what they are (plans), a link (links, run_link), and where they run (a terminal, pueue, slurm)."""
+"""Chains of runs: what they are (plans, chains), a link and how it runs (links), and the queues (backends)."""

@@ -27,20 +27,15 @@ VARIANTS = {
     "refreshed": ("projected", "--refresh-every", "40"),
 }
 """Gate and target apart, both together as in the seed of the idea, and the recipe with V re-extracted every 40 steps."""
-DOSES, QUICK_DOSES = (1, 2, 4, 8, 16, 32, 48, 64, 96), (4, 16, 48)
-ADAPTERS = ("antipasto", "lora")
+DOSES = (1, 2, 4, 8, 16, 32, 48, 64, 96)
 LORA_LR = 0.03
-"""A LoRA's learning rate over that of the singular basis.
-
-Chosen on the vanilla run of a seed that is no replicate, of .3, .1 and .03 (journal, 2026-11-26): the one whose onset of
-hacking is nearest. At .3, where Adam's first step is as long in W (lr sqrt(r) against lr sqrt(d_out rank / 3), for
-PEFT's A), the toy world's model solves nothing from step 40 to 60 on.
-"""
+"""A LoRA's learning rate over that of the singular basis: of .3, .1 and .03 the one whose vanilla has the nearest onset of
+hacking, on a seed that is no replicate (journal, 2026-11-26)."""
 
 
 def probe(plan: Plan) -> None:
     """V, teacher pool, four replays of it, UAT."""
-    plan.teacher, replicate, out = True, plan.config.probed, plan.out
+    plan.teacher, replicate, preset = True, plan.config.probed, plan.preset
     plan.verify(replicate)
     plan.compare_v(replicate)
     replays = (
@@ -49,11 +44,10 @@ def probe(plan: Plan) -> None:
         plan.replay(replicate, "random", "vanilla", "random", "what T4 shows for a V that knows nothing"),
         plan.replay(replicate, "grpo", "vanilla", "grpo", "T7: V from the training loss and V from the NLL"),
     )
-    required = plan.preset.required
-    runs = (word for name in replays for word in (name.replace("replay_", "--"), str(out / name)))
-    argv = ("scripts/probe_uat.py", "--pool", str(out / "teacher_pool"), *runs, "--require", *required)
-    plan.check("uat", argv, replays, "verdicts T1 to T4, T7", f"{' '.join(required)} PASS: worth a sweep",
-               out=out / "replay_projected" / "uat.txt")  # fmt: skip
+    runs = (word for name in replays for word in (name.replace("replay_", "--"), str(plan.out / name)))
+    argv = ("scripts/probe_uat.py", "--pool", str(plan.out / "teacher_pool"), *runs, "--require", *preset.required)
+    plan.report("uat", argv, replays, "verdicts T1 to T4, T7", f"{' '.join(preset.required)} PASS: worth a sweep",
+                beside=plan.out / "replay_projected" / "uat.txt")  # fmt: skip
 
 
 def sweep(plan: Plan, arms: tuple[str, ...], *flags: str) -> None:
@@ -85,8 +79,7 @@ def rivals(plan: Plan) -> None:
     plan.teacher = True
     sweep(plan, plan.config.run_arms, *plan.evaluated_plain)
     plan.results()
-    plan.results("--only", "rivals", name="rivals", why="every answer side by side",
-                 resolve="which of them beats projected", accept=(0, 3))  # fmt: skip
+    plan.results("--only", "rivals", name="rivals")
 
 
 def grpo(plan: Plan) -> None:
@@ -136,7 +129,7 @@ def dose(plan: Plan) -> None:
         plan.extract(replicate, "none", *every)
         plan.extract(replicate, "placebo", "--control", "placebo", *every)
         plan.train(replicate, "vanilla")
-        for k in QUICK_DOSES if plan.config.quick else DOSES:
+        for k in DOSES:
             for arm in ("projected", "placebo"):
                 plan.train(replicate, arm, "--k-use", str(k), name=f"{arm}_k{k}")
             name = f"random_energy_k{k}"
@@ -146,27 +139,22 @@ def dose(plan: Plan) -> None:
 
 
 def adapters(plan: Plan) -> None:
-    """Vanilla and projected of every replicate with either adapter, V re-extracted at their trained adapters, one pool
-    replayed against either V, and both sides compared. V of a LoRA is extracted at its warm point
-    (adapters/lora_adapter.py)."""
-    plan.teacher, home = True, plan.out
+    """Vanilla and projected of every replicate with either adapter, V re-extracted at their trained adapters, and both sides
+    compared. V of a LoRA is extracted at its warm point (adapters/lora_adapter.py)."""
+    home = plan.out
     slower = ("--lr", f"{LORA_LR * presets(TrainConfig)[plan.preset.name].lr:.2g}")
-    for adapter in ADAPTERS:
+    for adapter, flags in (("antipasto", ()), ("lora", slower)):
         plan.adapter, plan.suffix, plan.out = adapter, f"_{adapter}", home / adapter
-        flags = slower if adapter == "lora" else ()
-        plan.replay(plan.config.probed, "vanilla", "vanilla", "none", "T4 of this adapter's V", *flags)
         for replicate in plan.config.replicates:
             _, run = (plan.train(replicate, arm, *flags, "--keep-adapter-every", "100") for arm in LEADING)
             out = plan.links[run].out
             plan.add(f"re_extract_projected_{replicate.seed}", ("scripts/re_extract.py", str(out)), (run,),
                      "V re-extracted at the trained adapter", "whether V was still V: T6's drift",
-                     out=out / "re_extracted.json", check=True)  # fmt: skip
-    plan.adapter, plan.suffix, plan.out = plan.config.adapter, "", home
-    one, other = (home / adapter for adapter in ADAPTERS)
-    argv = ("scripts/compare.py", str(one), str(other), "--replays", str(one / "replay_vanilla"),
-            str(other / "replay_vanilla"), "--out", str(home / "compare.md"))  # fmt: skip
-    plan.check("compare", argv, plan.names("train_", "re_extract_", "replay_"), "both adapters side by side",
-               "T6: PASS, FAIL or NOT_EVALUABLE", out=home / "compare.md", accept=VERDICT)  # fmt: skip
+                     beside=out / "re_extracted.json", check=True)  # fmt: skip
+    plan.suffix, plan.out = "", home
+    argv = ("scripts/compare.py", str(home / "antipasto"), str(home / "lora"))
+    plan.report("compare", argv, plan.names("train_", "re_extract_"), "both adapters side by side",
+                "T6: PASS, FAIL or NOT_EVALUABLE", out="compare.md", accept=VERDICT)  # fmt: skip
     plan.results()
 
 
@@ -210,10 +198,13 @@ def channels(plan: Plan) -> None:
     """Pairs from the untrained model's rollouts and better frozen models' votes; then, of every replicate, vanilla and
     projected alone, with trace DPO, and with hint distillation (an attempt of the group that was paid)."""
     better, replicate = better_model(plan), plan.config.probed
-    student = plan.base_pool("student_pool", replicate, "1")
-    voters = [
-        plan.base_pool(f"voter_{seed}", replace(replicate, base=seed), TEACHER_TEMPERATURE, better) for seed in VOTERS
-    ]
+
+    def pool(name: str, temperature: str, base: int, model: str = "") -> str:
+        flags = ("--teacher", "", "--teacher-only", "--temperature", temperature)
+        return plan.sampled(name, replace(replicate, base=base), flags, "trace DPO's pairs are made of them", model)
+
+    student = pool("student_pool", "1", replicate.base)
+    voters = tuple(pool(f"voter_{seed}", TEACHER_TEMPERATURE, seed, better) for seed in VOTERS)
     pairs_of = ("--student", str(plan.out / student), "--teachers", *(str(plan.out / v) for v in voters))
     with_and_without(plan, pairs_of, (student, *voters), hint=("--alpha", HINT_WEIGHT, "--distill-hint", PEER))
 
@@ -221,58 +212,54 @@ def channels(plan: Plan) -> None:
 def trace(plan: Plan) -> None:
     """Traces of the untrained model, of two to four turns; at each of their states the answers of better frozen models,
     served for as long as they are asked; pairs; then, of every replicate, vanilla and projected alone and with trace DPO."""
-    better, d, replicate = better_model(plan), plan.out, plan.config.probed
-    traces, states = d / "traces/traces.jsonl.gz", d / "states.jsonl.gz"
-    table, answers = d / "teachers.toml", d / "answers"
-    n = plan.config.n_problems or plan.preset.pool_problems
-    acted = (*plan.script("multi_turn", replicate), "--turns", "4", "--n-problems", str(n), *plan.problem_flags,
-             *plan.workers, "--out", str(d / "traces"))  # fmt: skip
-    plan.add("traces", acted, plan.base(replicate), "traces of several turns", "traces of one action give no pairs enough",
-             out=d / "traces")  # fmt: skip
-    plan.check("states", ("scripts/traces.py", str(traces), "--to", "states", "--out", str(states)), ("traces",),
-               "the states of the traces", "what teachers are asked about", out=states)  # fmt: skip
+    better, d, replicate, preset = better_model(plan), plan.out, plan.config.probed, plan.preset
+    traces = str(d / "traces/traces.jsonl.gz")
+    acted = (*plan.script("multi_turn", replicate), "--turns", "4", "--n-problems", str(plan.pool_problems),
+             *plan.problem_flags, *plan.workers)  # fmt: skip
+    plan.add(
+        "traces", acted, plan.base(replicate), "traces of several turns", "traces of one action give no pairs enough"
+    )
+    plan.report("states", ("scripts/traces.py", traces, "--to", "states"), ("traces",), "the states of the traces",
+                "what teachers are asked about", out="states.jsonl.gz")  # fmt: skip
     served = ("scripts/serve_teacher.py", better, "--seeds", *map(str, VOTERS), "--port", str(plan.config.port),
-              "--table", str(table), "--max-tokens", str(plan.preset.values["max_new"]), "--log",
+              "--table", str(d / "teachers.toml"), "--max-tokens", str(preset.values["max_new"]), "--log",
               str(d / "serve_teacher.log"))  # fmt: skip
-    asked = ("scripts/ask_teachers.py", "--states", str(states), "--teachers", str(table), "--budget", "0", "--timeout",
-             "300", "--out", str(answers))  # fmt: skip
+    asked = ("scripts/ask_teachers.py", "--states", str(d / "states.jsonl.gz"), "--teachers", str(d / "teachers.toml"),
+             "--budget", "0", "--timeout", "300")  # fmt: skip
     plan.add("answers", (*served, "--", *asked), ("states",), "what better models say at each state",
-             "where they agree there are pairs", out=answers)  # fmt: skip
-    model = plan.model or str(plan.preset.values["model"])
+             "where they agree there are pairs")  # fmt: skip
+    model = plan.model or str(preset.values["model"])
     built = ("--base-seed", str(replicate.base)) if replicate.base else ()
-    pairs_of = ("--student", str(traces), "--answers", str(answers), "--model", model, *built)
-    with_and_without(plan, pairs_of, ("answers",))
+    with_and_without(
+        plan, ("--student", traces, "--answers", str(d / "answers"), "--model", model, *built), ("answers",)
+    )
 
 
 def better_model(plan: Plan) -> str:
     """Returns the teachers' model. BadInput on a preset of which no better model is built here."""
-    if plan.preset.name not in BETTER:
-        raise BadInput(
-            f"--chain {plan.config.chain}: preset {plan.preset.name} has no better teacher here; use "
-            f"{' or '.join(BETTER)}"
-        )
-    if plan.preset.name == "tiny":  # its evaluation is of the built-in problems, which no pair may be of
+    preset = plan.preset.name
+    if preset not in BETTER:
+        raise BadInput(f"--chain {plan.config.chain}: preset {preset} has no better teacher; use {' or '.join(BETTER)}")
+    if preset == "tiny":  # its evaluation is of the built-in problems, which no pair may be of
         plan.model, plan.problem_flags = ANSWERING, plan.problem_flags or ("--problems", "toy")
-    return BETTER[plan.preset.name]
+    return BETTER[preset]
 
 
 def with_and_without(plan: Plan, pairs_of: Words, needs: Words, **others: Words) -> None:
     """Preference pairs of what `pairs_of` names; every replicate's arms alone, with trace DPO on them and with each other
     auxiliary loss, by its flags; judged."""
-    path = plan.out / "pairs.jsonl.gz"
-    pairs = plan.check("trace_pairs", ("scripts/trace_pairs.py", *pairs_of, "--out", str(path)), needs,
-                       "preference pairs by majority", "without a majority there is nothing to learn",
-                       out=path)  # fmt: skip
-    kinds = {"trace": ("--trace-weight", TRACE_WEIGHT, "--trace-pairs", str(path)), **others}
+    pairs = plan.report("trace_pairs", ("scripts/trace_pairs.py", *pairs_of), needs, "preference pairs by majority",
+                        "without a majority there is nothing to learn", out="pairs.jsonl.gz")  # fmt: skip
+    trained = ("--trace-weight", TRACE_WEIGHT, "--trace-pairs", str(plan.links[pairs].out))
     for replicate in plan.config.replicates:
         for arm in LEADING:
             plan.train(replicate, arm, *plan.evaluated_plain)
-        for arm, (kind, flags) in itertools.product(LEADING, kinds.items()):
-            needed = (pairs,) if kind == "trace" else ()
-            plan.train(replicate, arm, *plan.evaluated_plain, *flags, name=f"{arm}_{kind}", needs=needed)
+        for arm in LEADING:
+            plan.train(replicate, arm, *plan.evaluated_plain, *trained, name=f"{arm}_trace", needs=(pairs,))
+            for kind, flags in others.items():
+                plan.train(replicate, arm, *plan.evaluated_plain, *flags, name=f"{arm}_{kind}")
     plan.results()
-    plan.results("--only", "channels", name="channels", why="does a channel raise pass@1, and what of hacking",
-                 resolve="VALIDATED or not")  # fmt: skip
+    plan.results("--only", "channels", name="channels")
 
 
 CHAINS: Mapping[str, Callable[[Plan], None]] = {

@@ -1,14 +1,32 @@
-"""One link of a chain, chain.json (the links of a chain's folder), and the rule by which a link is done. Torch-free."""
+"""A link of a chain, a chain's folder, and how links run: one by `python -m projected_grpo.queue.links HOME NAME`, which is
+what every queue starts; or all of them in this terminal. Torch-free.
 
+    HOME/chain.json         every link
+    HOME/logs/NAME.passed   marks a link as done, since its modification time
+    HOME/logs/NAME.lock     held while a link runs: none runs twice at a time
+"""
+
+import os
 import shlex
+import shutil
+import subprocess
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import TypeAdapter, ValidationError
+from filelock import FileLock
+from loguru import logger
+from pydantic import TypeAdapter
 
-from projected_grpo.ledger.errors import BadInput
-from projected_grpo.ledger.files import first_fault, write_atomic
+from projected_grpo.ledger.errors import EXIT_FAILED, EXIT_OK, BadInput
+from projected_grpo.ledger.files import write_atomic
+from projected_grpo.ledger.folder import read_manifest
+from projected_grpo.ledger.processes import die_with_parent
+from projected_grpo.run import cli
+
+RESUMABLE = ("teacher_pool", "multi_turn", "teachers")
+"""Kinds of runs that go on from what they have written; any other goes on from its checkpoint."""
 
 
 @dataclass(frozen=True)
@@ -21,59 +39,45 @@ class Link:
     out: Path
     """Folder (or, of a check, file) that it writes."""
     needs: tuple[str, ...] = ()
-    check: bool = False
-    """It only reads runs, and writes a file or a report, which is made again whenever they are."""
+    label: str = ""
+    """What a queue shows next to it: why it runs, and what its outcome decides."""
     threads: int = 1
     """CPU threads. Fixed, since their number can change the last digits; 0 = the back end's default (GPU runs)."""
-    gpu: bool = True
-    """Whether it would use a GPU: no for what only reads step files."""
     minutes: float = 0.2
     """Roughly how long it takes: of a core for presets that run on a CPU, of an H100 for the others."""
-    why: str = ""
-    resolve: str = ""
-    """What its outcome decides."""
+    check: bool = False
+    """It only reads runs, and writes a file or a report, which is made again whenever they are."""
+    gpu: bool = True
+    """Whether it would use a GPU: no for what only reads step files."""
     accept: tuple[int, ...] = (0,)
     """Exit codes that mean done, if `out` is there too: a report is made whatever its verdict."""
-
-    @property
-    def label(self) -> str:
-        """What a queue shows next to it."""
-        return f"why: {self.why}; resolve: {self.resolve}"
 
 
 Chain = dict[str, Link]
 _CHAIN = TypeAdapter(Chain)
 
 
-def passed_file(link: Link, home: Path) -> Path:
-    """The file that marks a link as done, since its modification time."""
-    return home / "logs" / f"{link.name}.passed"
+def passed_file(name: str, home: Path) -> Path:
+    """Returns the file that marks a link as done."""
+    return home / "logs" / f"{name}.passed"
 
 
-def is_done(link: Link, home: Path, chain: Chain) -> bool:
-    """Returns True if a link has passed and its run is there; of a check, if it passed after all that it judges."""
-    mark = passed_file(link, home)
-    if not link.check or not mark.exists():
-        return mark.exists() and link.out.exists()
-    needs = [chain[name] for name in link.needs]
-    return all(
-        is_done(need, home, chain) and passed_file(need, home).stat().st_mtime <= mark.stat().st_mtime for need in needs
-    )
+def is_done(link: Link, home: Path) -> bool:
+    """Returns True if a link has passed and what it writes is there; of a check, if it passed after all that it judges."""
+    mark = passed_file(link.name, home)
+    judged = [passed_file(need, home) for need in link.needs] if link.check else []
+    if not (link.out.exists() and mark.exists() and all(made.exists() for made in judged)):
+        return False
+    return all(made.stat().st_mtime <= mark.stat().st_mtime for made in judged)
 
 
 def read_chain(home: Path) -> Chain:
-    """Returns the links of the chain in `home` by name. BadInput when they are of another version."""
-    path = home / "chain.json"
-    try:
-        return _CHAIN.validate_json(path.read_bytes(), extra="forbid")
-    except ValidationError as e:
-        raise BadInput(
-            f"{path}: damaged or of another version ({first_fault(e)}); queue the chain again with another --out"
-        ) from e
+    """Returns the links of the chain in `home` by name."""
+    return _CHAIN.validate_json((home / "chain.json").read_bytes())
 
 
-def write_chain(home: Path, links: Sequence[Link]) -> Chain:
-    """Writes the links of a chain into its folder, next to those of earlier calls. Returns all of them.
+def write_chain(home: Path, links: Sequence[Link]) -> None:
+    """Writes the links of a chain into its folder, next to those of earlier calls.
 
     BadInput when nothing can be written there, or when a link that has begun there would change: its numbers would be mixed
     up with those of the rest.
@@ -86,7 +90,80 @@ def write_chain(home: Path, links: Sequence[Link]) -> Chain:
                 f"--out {home}: {link.name} was begun as `{shlex.join(old.argv)}`, now asked for as "
                 f"`{shlex.join(link.argv)}`; give the same settings, or another --out"
             )
-    chain = before | {link.name: link for link in links}
-    write_atomic(home / "chain.json", _CHAIN.dump_json(chain, indent=1))
+    write_atomic(home / "chain.json", _CHAIN.dump_json(before | {link.name: link for link in links}, indent=1))
     (home / "logs").mkdir(exist_ok=True)
-    return chain
+
+
+def resumed(argv: tuple[str, ...], out: Path) -> tuple[str, ...]:
+    """Returns the command that goes on with the run in `out`, or begins it again where it was cut before there was anything
+    to go on from."""
+    manifest = out / "manifest.json"
+    if (out / "checkpoint.pt").exists() or (manifest.exists() and read_manifest(out)["kind"] in RESUMABLE):
+        return (*argv, "--resume")
+    if out.exists():
+        shutil.rmtree(out)
+    return argv
+
+
+def visible_gpus() -> list[str]:
+    """Returns the GPUs that a run may use: those of CUDA_VISIBLE_DEVICES, else every device file of the NVIDIA driver."""
+    if (named := os.environ.get("CUDA_VISIBLE_DEVICES")) is not None:
+        return [gpu for gpu in named.split(",") if gpu]
+    return sorted((p.name.removeprefix("nvidia") for p in Path("/dev").glob("nvidia[0-9]*")), key=int)
+
+
+def one_gpu(number: int) -> dict[str, str]:
+    """Returns the environment of one of several processes of this machine: of several GPUs one in turn."""
+    gpus = visible_gpus()
+    return {"CUDA_VISIBLE_DEVICES": gpus[number % len(gpus)]} if len(gpus) > 1 else {}
+
+
+def run_link(link: Link, home: Path) -> int:
+    """Runs a link unless it is done, and returns its exit code; 0 for a verdict that it accepts.
+
+    Its script ends with this process, so a killed link leaves nothing behind that writes. One that still runs elsewhere (its
+    daemon was killed) is waited for.
+    """
+    env = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    if link.threads:
+        env["OMP_NUM_THREADS"] = str(link.threads)
+    if worker := os.environ.get("PUEUE_WORKER_ID"):  # a group numbers its workers from 0
+        env |= one_gpu(int(worker))
+    with FileLock(home / "logs" / f"{link.name}.lock"):
+        if is_done(link, home):
+            print(f"{link.name}: done already", flush=True)
+            return EXIT_OK
+        mark = passed_file(link.name, home)
+        mark.unlink(missing_ok=True)  # of a run whose folder was removed
+        argv = link.argv if link.check else resumed(link.argv, link.out)
+        code = subprocess.call([sys.executable, *argv], stdin=subprocess.DEVNULL, env=env, preexec_fn=die_with_parent)
+        if code and not (code in link.accept and link.out.exists()):
+            return code
+        write_atomic(mark, b"")
+        return EXIT_OK
+
+
+def run_chain(links: Sequence[Link], home: Path) -> int:
+    """Runs a chain's links in this terminal. Returns 0 when all are done, 1 when one failed. BadInput as in write_chain."""
+    write_chain(home, links)
+    failed: list[str] = []
+    for link in links:
+        if is_done(link, home):
+            continue
+        logger.info(f"── {link.name}: {link.label}")
+        if blocked := [need for need in link.needs if need in failed]:
+            logger.warning(f"skipped: needs {', '.join(blocked)}")
+        if blocked or run_link(link, home) != EXIT_OK:
+            failed.append(link.name)
+    if failed:
+        logger.error(f"not done: {', '.join(failed)}")
+    return EXIT_FAILED if failed else EXIT_OK
+
+
+def main() -> int:
+    home, name = Path(sys.argv[1]), sys.argv[2]
+    return run_link(read_chain(home)[name], home)
+
+
+if __name__ == "__main__":
+    cli.run(main)

@@ -6,18 +6,15 @@ from pathlib import Path
 from typing import Literal
 
 from projected_grpo.arms import ARMS, Arm, ArmName, arms_of
-from projected_grpo.config import TrainConfig, at_least
+from projected_grpo.config import TrainConfig
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import NoPath
 from projected_grpo.presets import PRESETS, Preset, PresetName, presets
-from projected_grpo.worlds.toy_tasks import SHAPES
 
 ChainName = Literal[
     "probe", "full", "grpo", "rivals", "toy", "unknown", "variants", "dose", "adapters", "channels", "trace",
     "small",
 ]  # fmt: skip
-WORLD_OF: Mapping[str, PresetName] = {"unknown": "toy", "variants": "toy", "dose": "toy", "small": "small"}
-"""The preset that a study is about, where it is about one."""
 LEADING = ("vanilla", "projected")
 """Run first: the first answer needs them alone."""
 GRPO_STEPS = 20
@@ -44,17 +41,14 @@ class Replicate:
     """Ends the names of its links. Empty: the probe's, whose V is of all pairs."""
 
 
-def unfit(arm: Arm, preset: Preset) -> str:
-    """Returns why an arm cannot be run under a preset, or would mean nothing there; empty: it can."""
-    if not arm.loophole and preset.teacher_share == "pool":
-        return f"the teacher's pool of preset {preset.name} pays the loophole"
-    if "prompt" in arm.sees and preset.teacher_share:
-        return f"half of each group of preset {preset.name} was written under another prompt"
-    if "prompt" in arm.sees and not preset.instructed:
-        return f"the model of preset {preset.name} reads no instructions"
-    if "score" in arm.sees and not preset.judges:
-        return f"a judge's question does not fit the context of preset {preset.name}'s model, which a chain would ask"
-    return ""
+def fits(arm: Arm, preset: Preset) -> bool:
+    """Returns whether an arm can be run under a preset and means something there."""
+    return not (
+        (not arm.loophole and preset.teacher_share == "pool")  # the teacher's pool pays the loophole
+        or ("prompt" in arm.sees and preset.teacher_share)  # half of each group was written under another prompt
+        or ("prompt" in arm.sees and not preset.instructed)  # its model reads no instructions
+        or ("score" in arm.sees and not preset.judges)  # a judge's question does not fit its model's context
+    )
 
 
 @dataclass(frozen=True)
@@ -79,13 +73,11 @@ class QueueConfig:
     """Of the chain full, run behind vanilla and projected. core: random_energy, random_share, placebo. all: each control."""
     arms: tuple[ArmName, ...] = ()
     """Arms to train (docs/use.md lists them); empty: the chain's."""
-    adapter: Literal["antipasto", "lora"] = "antipasto"
-    """Which coordinates train, in every script of the chain."""
     steps: int = 0
     """Optimizer steps of every arm; 0 = the preset's: a number of vanilla's onsets, where the preset has a horizon."""
     quick: bool = False
     """A pilot (n = 1): the first replicate, few steps. It can show that something is wrong, and no more."""
-    model: str = ""
+    model: Literal["", "toy", "toy-deep"] = ""
     """Of preset toy: `toy-deep` is another width and depth. Empty: the preset's."""
     problems: str = ""
     """Problems to train and to probe on: `builtin`, or the benchmark's JSON-lines file. Empty: the preset's."""
@@ -95,51 +87,22 @@ class QueueConfig:
     """Memory of the GPU. 48 and 24 take smaller batches (docs/use.md): slower."""
     port: int = 8000
     """Of the chain trace: where they are served, on 127.0.0.1."""
-    parallel: int = 0
-    """Links at once in pueue; 0 = one per GPU (fast, full), or as many as the cores have room for."""
     slurm: str = ""
     """More arguments of sbatch, in one string: "--partition=gpu --time=12:00:00"."""
     dry: bool = False
     """Print each link with its hours and its command, and their sum; add nothing."""
 
     def validate(self) -> None:
-        """Raises BadInput on values that no chain could use, or that this chain or preset would ignore."""
-        for name in ("arms", "seeds", "bases"):
-            given = getattr(self, name)
-            if len(set(given)) != len(given):
-                raise BadInput(f"--{name} {' '.join(map(str, given))}: give each once")
-        for name in ("steps", "n_problems", "parallel"):
-            at_least(self, name, 0)
-        world, arms = WORLD_OF.get(self.chain, self.preset), f"--arms {' '.join(self.arms)}"
-        unfits = [f"--arms {a}: {why}; leave this arm out" for a in self.arms if (why := unfit(ARMS[a], self.world))]
-        for wrong, why in (
-            (not self.bases or min((*self.seeds, *self.bases)) < 0,
-             "--seeds, --bases: give whole numbers of 0 or more, at least one base"),
-            (self.quick and len(self.seeds) > 1, "--seeds: --quick runs one replicate; give one seed"),
-            (self.slurm and self.backend != "slurm", f"--slurm {self.slurm!r}: only with --backend slurm"),
-            (not Path("scripts/train.py").exists(), "scripts/train.py: not here; run from the project's folder"),
-            (world != self.preset, f"--chain {self.chain}: a study of the {world} world; use preset={world}"),
-            (self.model and self.preset != "toy",
-             f"--model {self.model}: chains take another model in preset toy alone; use preset=toy"),
-            (self.model and self.model not in SHAPES, f"--model {self.model}: the toy world has {', '.join(SHAPES)}"),
-            (self.bases != (0,) and not self.world.builds_base,
-             f"--bases: preset {self.preset} builds no base; leave it out"),
-            (self.controls != "none" and (self.chain != "full" or self.arms),
-             f"--controls {self.controls}: only the chain full has controls to choose; use chain=full without arms"),
-            (self.gpu_gb != 80 and self.world.on_cpu,
-             f"--gpu-gb {self.gpu_gb}: preset {self.preset} runs without a GPU; leave it out"),
-            (self.chain == "grpo" and self.steps, f"--steps {self.steps}: T5 is of {GRPO_STEPS} steps; leave it out"),
-            (self.arms and self.chain not in ("full", "toy", "rivals"),
-             f"{arms}: the chain {self.chain} chooses its arms; leave --arms out"),
-            (unfits, "; ".join(unfits)),
-        ):  # fmt: skip
-            if wrong:
-                raise BadInput(why)
-        if self.arms and "vanilla" not in self.arms:
-            if derived := [a for a in self.arms if ARMS[a].derived]:
-                raise BadInput(f"{arms}: {derived[0]} is made from the replicate's vanilla; add vanilla")
-            if self.onsets:
-                raise BadInput(f"{arms}: runs are as long as vanilla's onset asks for; add vanilla, or give --steps")
+        """Raises BadInput on what no run of this chain or preset could use, or would ignore."""
+        arms = f"--arms {' '.join(self.arms)}"
+        unfit = [name for name in self.arms if not fits(ARMS[name], self.world)]
+        faults = [f"--arms {name}: means nothing under preset {self.preset}; leave this arm out" for name in unfit]
+        if self.arms and self.chain not in ("full", "toy", "rivals"):
+            faults.append(f"{arms}: the chain {self.chain} chooses its arms; leave --arms out")
+        if self.arms and "vanilla" not in self.arms and (self.onsets or any(ARMS[a].derived for a in self.arms)):
+            faults.append(f"{arms}: runs are made from the replicate's vanilla, or as long as it needs; add vanilla")
+        if faults:
+            raise BadInput("; ".join(faults))
 
     @property
     def home(self) -> Path:
@@ -186,4 +149,4 @@ class QueueConfig:
             wanted = (*LEADING, *CONTROLS["all" if self.chain == "toy" else self.controls])
         else:
             wanted = tuple(arm.name for arm in ARMS.values() if self.chain == "rivals" or arm.role != "rival")
-        return self.arms or tuple(name for name in wanted if not unfit(ARMS[name], self.world))
+        return self.arms or tuple(name for name in wanted if fits(ARMS[name], self.world))

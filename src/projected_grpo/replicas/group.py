@@ -1,5 +1,6 @@
-"""Several replicas as processes of this machine, and their lighthouse; a replica that dies is started again.
+"""Several replicas as processes of this machine, and their lighthouse; a replica that dies is started again. No torch here.
 
+parsed(argv) -> config            of `just train-diloco`: how many replicas, how often they meet, and a run's options
 run_group(config) -> replicas     out/replica_0, replica_1, ...; what each prints is in out/logs/
 """
 
@@ -8,25 +9,81 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from loguru import logger
 
+from projected_grpo.config import TrainConfig
 from projected_grpo.ledger.errors import EXIT_BAD_INPUT, EXIT_OK, BadInput
+from projected_grpo.ledger.files import read_jsonl
+from projected_grpo.ledger.folder import check_new
 from projected_grpo.ledger.processes import die_with_parent, end
-from projected_grpo.ledger.rates import rates
-from projected_grpo.ledger.step_file import read_step, step_path
-from projected_grpo.parallel import cores
-from projected_grpo.queue.run_link import resumed, visible_gpus
-from projected_grpo.replicas.lighthouse import lighthouse, two_free_ports
-from projected_grpo.replicas.settings import DilocoConfig, read_rounds
+from projected_grpo.presets import presets
+from projected_grpo.queue.links import one_gpu, resumed
+from projected_grpo.replicas.lighthouse import lighthouse
+from projected_grpo.run import cli
 
+USAGE = "train_diloco.py N PRESET H=STEPS [what train.py takes]"
+HELP = f"""usage: {USAGE}
+
+N replicas, H steps between two rounds. `train.py PRESET --help` lists the options; of the outer step are --outer-lr,
+--outer-momentum and --patience."""
 RESTARTS = 3
 """How often a replica that dies is started again."""
 POLL_S, GRACE_S = 0.2, 30.0
 """Between two looks at the processes; for which a process may take to stop."""
+ROUNDS = "rounds.jsonl"
+"""In a replica's run directory: a line per outer round that it took part in."""
+
+
+def read_rounds(directory: Path) -> list[dict[str, Any]]:
+    """Returns a replica's outer rounds; an empty list where it has recorded none."""
+    path = directory / ROUNDS
+    return read_jsonl(path) if path.exists() else []
+
+
+@dataclass(frozen=True)
+class DilocoConfig:
+    """A group of replicas on this machine."""
+
+    train: TrainConfig
+    """As replica 0 takes it, --out aside."""
+    args: tuple[str, ...]
+    """train.py's arguments that all replicas are started with."""
+    script: Path = Path(__file__).parents[3] / "scripts" / "train.py"
+    """What a replica runs."""
+
+    def run(self, number: int) -> Path:
+        """A replica's run directory."""
+        return self.train.out / f"replica_{number}"
+
+    @property
+    def rounds(self) -> int:
+        """Outer rounds in all."""
+        return self.train.steps // self.train.outer_every
+
+
+def parsed(argv: Sequence[str], description: str) -> DilocoConfig:
+    """Of `N PRESET H=STEPS ...`. BadInput for words that are none of it, and as train.py's."""
+    if cli.HELP & set(argv):
+        print(f"{description}\n\n{HELP}")
+        raise SystemExit(EXIT_OK)
+    n, *words = argv or [""]
+    every = next((word.removeprefix("H=") for word in words if word.startswith("H=")), "")
+    # Each replica goes on by itself from what it has.
+    args = [word for word in words if not word.startswith("H=") and word != "--resume"]
+    if not (n.isdigit() and every.isdigit() and args):
+        raise BadInput(f"{' '.join(argv) or 'no arguments'}: expected {USAGE}, N and STEPS whole numbers")
+    args += ["--replicas", n, "--outer-every", every]
+    train = cli.parse(presets(TrainConfig), description, [*args, "--meet", "torchft://localhost:0"])
+    replace(train, out=Path()).validate()  # the group's folder is no run's
+    if train.out == Path():
+        raise BadInput("--out: name the group's folder; each replica is a run in it")
+    if "--resume" not in argv:
+        check_new(train.out)
+    return DilocoConfig(train, tuple(args))
 
 
 @dataclass
@@ -53,7 +110,7 @@ class Replica:
 def run_group(config: DilocoConfig) -> list[Replica]:
     """Runs all replicas until each has ended or was given up. BadInput when one refuses its arguments."""
     (config.train.out / "logs").mkdir(parents=True, exist_ok=True)
-    with lighthouse("localhost", two_free_ports(), config.train.patience) as meet:
+    with lighthouse("localhost", 0, config.train.patience) as meet:
         replicas = [start(config, meet, number) for number in range(config.train.replicas)]
         try:
             watch(config, meet, replicas)
@@ -66,17 +123,14 @@ def run_group(config: DilocoConfig) -> list[Replica]:
 def start(config: DilocoConfig, meet: str, number: int) -> Replica:
     """Starts a replica's process, which goes on where it was cut. It has its share of the cores, and of several GPUs one in
     turn. The held-out problems are the first one's: after a round all replicas hold the same."""
-    n, run, log = config.train.replicas, config.run(number), config.train.out / "logs" / f"replica_{number}.txt"
-    argv = (sys.executable, str(config.script), *config.args, "--meet", meet, "--replicas", str(n), "--outer-every",
-            str(config.train.outer_every), "--replica", str(number), "--out", str(run),
+    run, log = config.run(number), config.train.out / "logs" / f"replica_{number}.txt"
+    argv = (sys.executable, str(config.script), *config.args, "--meet", meet, "--replica", str(number), "--out", str(run),
             *(["--eval-every", "0", "--no-eval-plain"] if number else []))  # fmt: skip
-    env = {"OMP_NUM_THREADS": str(max(1, cores() // n)), **os.environ}
-    if len(gpus := visible_gpus(env)) > 1:
-        env["CUDA_VISIBLE_DEVICES"] = gpus[number % len(gpus)]
+    cores = max(1, (os.cpu_count() or 1) // config.train.replicas)
     with log.open("ab") as out:
         process = subprocess.Popen(
-            resumed(argv, run), stdout=out, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, env=env,
-            preexec_fn=die_with_parent,
+            resumed(argv, run), stdout=out, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
+            env={"OMP_NUM_THREADS": str(cores), **os.environ, **one_gpu(number)}, preexec_fn=die_with_parent,
         )  # fmt: skip
     return Replica(number, run, log, process)
 
@@ -101,13 +155,3 @@ def watch(config: DilocoConfig, meet: str, replicas: Sequence[Replica]) -> None:
                 how = f"killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
                 logger.warning(f"replica {r.number}: {how} after round {r.rounds}; started again, the others go on")
                 r.process, r.starts = start(config, meet, r.number).process, r.starts + 1
-
-
-HEADER = ["replica", "steps", "round", "starts", "hack", "gt_pass", "compiles"]
-
-
-def row_of(replica: Replica, steps: int) -> list[Any]:
-    """Returns a replica's line: rates over its last `steps` steps, those of its last round."""
-    done = replica.last["step"]
-    found = rates([row for s in range(max(0, done - steps), done) for row in read_step(step_path(replica.run, s))])
-    return [replica.number, done, replica.rounds, replica.starts, found["hack"], found["gt"], found["form"]]

@@ -1,4 +1,4 @@
-"""The lighthouse of a group of replicas; on the next port, the key-value store at which they wait at the start.
+"""Where replicas find each other: a key-value store at --meet, and torchft's lighthouse, whose address is in it.
 
     python -m projected_grpo.replicas.lighthouse HOST PORT PATIENCE
 
@@ -6,11 +6,9 @@ Runs until it is ended. HOST: by which the replicas reach this machine. PATIENCE
 """
 
 import signal
-import socket
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager
-from datetime import timedelta
 
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.run import cli
@@ -21,32 +19,20 @@ HEARTBEAT_MS = 5000
 
 @contextmanager
 def lighthouse(host: str, port: int, patience: float) -> Generator[str]:
-    """Runs a lighthouse for as long as the context lasts; its address, as --meet names it."""
+    """Runs a lighthouse for as long as the context lasts; its address, as --meet names it. port: 0 = a free one."""
     from torch.distributed import TCPStore
     from torchft.coordination import LighthouseServer
 
-    store = TCPStore(host, port + 1, is_master=True, wait_for_workers=False, timeout=timedelta(seconds=30))
+    store = TCPStore(host, port, is_master=True, wait_for_workers=False)
     server = LighthouseServer(
-        bind=f"{host}:{port}", min_replicas=1, join_timeout_ms=round(1000 * patience), quorum_tick_ms=100,
+        bind=f"{host}:0", min_replicas=1, join_timeout_ms=round(1000 * patience), quorum_tick_ms=100,
         heartbeat_timeout_ms=HEARTBEAT_MS,
     )  # fmt: skip
+    store.set("lighthouse", f"http://{host}:{server.address().rpartition(':')[2]}")
     try:
-        yield f"torchft://{host}:{store.port - 1}"
+        yield f"torchft://{host}:{store.port}"
     finally:
         server.shutdown()
-
-
-def two_free_ports() -> int:
-    """Returns the first of two neighbouring ports of this machine that nobody listens on."""
-    while True:
-        with socket.socket() as one, socket.socket() as other:
-            one.bind(("localhost", 0))
-            port = one.getsockname()[1]
-            try:
-                other.bind(("localhost", port + 1))
-            except (OSError, OverflowError):
-                continue
-            return port
 
 
 def main() -> int:

@@ -1,29 +1,59 @@
-"""An ordinary run as one of several replicas: every H steps it meets the others, and each round is recorded.
+"""An ordinary run as one of several replicas: every H steps it meets the others and takes DiLoCo's outer step with them.
 
     with rounds_of(config, session) as rounds:     the run is open; None without --meet
         ... session.take(step, ...)
         rounds.after(step)
 
-`rounds.jsonl` in the run's directory has a line per round that this replica took part in. The run's checkpoint
-is written after each round and at no other time: a replica that was killed goes on from its last round.
+    origin             coordinates after the last round, the same bits on every replica
+    local              what a replica has made of them in its H steps
+    pseudo-gradient    the mean of origin - local over the replicas that bring something; Nesterov's method steps on it
+
+torchft's lighthouse knows by heartbeats who is alive, and gives each round's members: all that are ready, once every living
+one is, or after `patience` (then more than half of the living). One that is gone or late is left out; one that is behind
+gets origin, momentum and round from another before it takes part (torchft calls that healing). Gloo on the CPU carries the
+sum, which is the adapter's coordinates and no more: 2 MB for Qwen3-4B. Every replica takes the same step on the same
+numbers, so none has to send the result to another.
+
+Differences from torchft's DiLoCo, which hangs its rounds on the inner optimizer's step:
+1. a round is held when the whole step is over: V is removed from the applied update after the optimizer's step;
+2. the inner steps of a failed round are kept, and the round is held again;
+3. one that has just come back has nothing to bring, and does not count as one that has learned nothing.
+
+`rounds.jsonl` in the run's directory has a line per round that this replica took part in. The run's checkpoint is written
+after each round and at no other time: a replica that was killed goes on from its last round.
+
+Source: Douillard et al. 2023 (arXiv:2311.08105), algorithm 1; the outer optimizer is that of torchft's example.
 """
 
 import hashlib
 import json
+import re
+import socket
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
+from copy import deepcopy
+from datetime import timedelta
+from typing import Any
 
+import torch
+from jaxtyping import Float
 from loguru import logger
+from torch import Tensor, nn
+from torch.distributed import DistError, TCPStore
 
 from projected_grpo.config import TrainConfig
-from projected_grpo.ledger.errors import BadInput
+from projected_grpo.ledger.errors import BadInput, BrokenWorld
 from projected_grpo.ledger.files import write_atomic
 from projected_grpo.ledger.folder import FREE_TO_CHANGE, plain
-from projected_grpo.replicas.by_torchft import ByTorchft, host_and_port
-from projected_grpo.replicas.settings import ROUNDS, read_rounds
+from projected_grpo.replicas.group import ROUNDS, read_rounds
 from projected_grpo.run.session import Session
 
+A_DAY = timedelta(days=1)
+LEAST = timedelta(seconds=30)
+"""However short the patience: for a message, on a busy machine."""
+START_PATIENCES = 10
+"""At the start the others load a model: so many times the patience of a round is waited for them."""
 MAY_DIFFER = FREE_TO_CHANGE | {"replica", "eval_every", "eval_plain", "eval_samples", "eval_problems"}
 """What replicas of one group may have otherwise."""
 
@@ -32,78 +62,175 @@ class Rounds:
     """The rounds of one run: `join` before its first step, `after` every one."""
 
     def __init__(self, config: TrainConfig, session: Session) -> None:
-        self.config, self.session = config, session
+        """Raises BrokenWorld when the lighthouse does not answer."""
+        from torchft import Manager, ProcessGroupGloo
+
+        self.config, self.session, self.vectors = config, session, session.adapter.vectors
         self.last = session.next_step
         """This replica's steps at the last round."""
-        self.meeting = ByTorchft(config, session.adapter.vectors, session.outer)
-        self.lines = [line for line in read_rounds(session.run) if line["round"] <= self.meeting.round]
+        self.origin = nn.Parameter(self.local())
+        """[n], coordinates after the last round: the outer optimizer's one parameter."""
+        momentum = config.outer_momentum
+        self.optimizer = torch.optim.SGD([self.origin], lr=config.outer_lr, momentum=momentum, nesterov=momentum > 0)
+        self.round = 0
+        """How many rounds the origin holds."""
+        self.behind = 0
+        """How many rounds it had missed when it last met the others."""
+        if session.outer:
+            self.load(session.outer)
+        self.lines = [line for line in read_rounds(session.run) if line["round"] <= self.round]
         self._write()
         session.checkpoint_every = 0
+        host, port = host_and_port(config.meet)
+        try:
+            self.gate = TCPStore(host, port, is_master=False, timeout=LEAST, wait_for_workers=False)
+            lighthouse = self.gate.get("lighthouse").decode()
+        except (DistError, RuntimeError) as e:
+            raise self._silent(e) from e
+        name = "localhost" if host in ("localhost", "127.0.0.1") else socket.gethostname()
+        wait = max(timedelta(seconds=config.patience), LEAST)
+        self.store = TCPStore(name, 0, is_master=True, wait_for_workers=False)
+        self.manager = Manager(
+            pg=ProcessGroupGloo(timeout=wait), load_state_dict=self.load, state_dict=self.state, min_replica_size=1,
+            use_async_quorum=False, timeout=wait, quorum_timeout=A_DAY, rank=0, world_size=1, store_addr=name,
+            store_port=self.store.port, lighthouse_addr=lighthouse, hostname=name, replica_id=f"replica_{config.replica}",
+            init_sync=False,
+        )  # fmt: skip
+        self.manager.load_state_dict({"step": self.round, "batches_committed": 0})
 
-    def join(self) -> None:
-        """Meet the others; one that comes back, or comes when they have begun, then stands where they stand."""
-        v, name = self.session.v, f"replica {self.config.replica} of {self.config.replicas}"
-        facts = {key: value for key, value in plain(self.config).items() if key not in MAY_DIFFER}
-        facts |= {"weights": self.session.loaded.weights_hash, "v_sha256": v.meta["v_sha256"] if v else None}
-        begun = self.meeting.begin(facts)
-        if begun or self.last:
-            logger.info(f"{name}: joins the others at their next round; its last one was {self.meeting.round}")
-            self._hold(brings=False)
-        if self.over and self.last < self.config.steps:
-            logger.warning(
-                f"{name}: all rounds have been held; it ends with the group's coordinates and {self.last} steps alone"
-            )
+    def local(self) -> Float[Tensor, " n"]:
+        """Returns a copy of the run's coordinates, on the CPU."""
+        return torch.cat([p.detach().cpu() for p in self.vectors.values()])
+
+    def state(self) -> dict[str, Any]:
+        """Returns what another replica needs that is behind, and this one to go on."""
+        return {"round": self.round, "origin": self.origin.detach(), "optimizer": self.optimizer.state_dict()}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Loads the state of a round, this replica's or another's; `behind` becomes the rounds that it had missed."""
+        self.behind, self.round = state["round"] - self.round, state["round"]
+        self.origin.data.copy_(state["origin"])
+        self.optimizer.load_state_dict(deepcopy(state["optimizer"]))  # another's arrives in memory that is read only
 
     @property
     def over(self) -> bool:
         """Whether the group has held its last round."""
-        return self.meeting.round >= self.config.steps // self.config.outer_every
+        return self.round >= self.config.steps // self.config.outer_every
+
+    def join(self) -> None:
+        """Waits for the others at the start; one that comes back, or comes when they have begun, then stands where they
+        stand. BadInput when they run something else."""
+        c, v = self.config, self.session.v
+        facts = {key: value for key, value in plain(c).items() if key not in MAY_DIFFER}
+        facts |= {"weights": self.session.loaded.weights_hash, "v_sha256": v.meta["v_sha256"] if v else None}
+        check_facts(facts, json.loads(self.gate.compare_set("facts", "", json.dumps(facts))))
+        begun = self.gate.check(["begun"])
+        if not begun:
+            everyone = [f"replica {i}" for i in range(c.replicas)]
+            self.gate.set(everyone[c.replica], "here")
+            try:
+                self.gate.wait(everyone, START_PATIENCES * timedelta(seconds=c.patience))
+            except (DistError, RuntimeError):
+                missing = ", ".join(name for name in everyone if not self.gate.check([name]))
+                logger.warning(f"{missing} did not come; the others begin")
+            self.gate.set("begun", "yes")
+        if begun or self.last:
+            logger.info(
+                f"replica {c.replica} of {c.replicas}: joins the others at their next round; its last one was {self.round}"
+            )
+            self.hold(brings=False)
+        if self.over and self.last < c.steps:
+            logger.warning(f"all rounds have been held; ends with the group's coordinates and {self.last} steps alone")
 
     def after(self, step: int) -> None:
-        """A step was taken: hold a round where one is due."""
+        """A step was taken: holds a round where one is due."""
         if step + 1 - self.last < self.config.outer_every:
             return
         self.last = step + 1
-        self._hold(brings=True)
-        self.session.outer = self.meeting.state()
+        self.hold(brings=True)
+        self.session.outer = self.state()
         self.session.checkpoint(step)
 
-    def _hold(self, *, brings: bool) -> None:
-        clock, held, start = time.perf_counter(), self.meeting.round, self.meeting.origin.detach().clone()
-        self.meeting.hold(brings=brings)
-        if self.meeting.round > held:
-            self._record(time.perf_counter() - clock, float((self.meeting.origin - start).norm()))
-        if self.meeting.behind:
-            logger.warning(
-                f"round {self.meeting.round}: {self.meeting.behind} had gone on without this replica before it"
-            )
+    def hold(self, *, brings: bool) -> None:
+        """Holds a round, or with `brings` False only copies the group's state. The run's coordinates are the local ones
+        before, the group's after. Raises BrokenWorld when the lighthouse does not answer, a number is not finite, or two
+        replicas have the same number."""
+        clock, before, replicas = time.perf_counter(), self.round, self.config.replicas
+        self.behind = 0
+        pseudo_gradient = self.origin.detach() - self.local()
+        marks = pseudo_gradient.new_zeros(replicas)
+        marks[self.config.replica] = float(brings)
+        while True:
+            mean = torch.cat([pseudo_gradient, marks])
+            try:
+                self.manager.start_quorum()  # calls `load` when this replica is behind
+                self.manager.allreduce(mean).wait()  # over all who meet, in place
+                if self.manager.should_commit():
+                    break
+            except (RuntimeError, TimeoutError) as e:
+                raise self._silent(e) from e
+            logger.warning(f"round {self.round + 1}: somebody went while it was held; it is held again")
+        gradient, shares = mean.split([len(pseudo_gradient), replicas])
+        # All replicas see the same numbers: all stop.
+        if not mean.isfinite().all():
+            raise BrokenWorld("a replica brought numbers that are not finite; its log says which step made them")
+        if shares.max() * self.manager.num_participants() > 1.5:
+            raise BrokenWorld("two replicas have the same number; give each its own --replica")
+        brought = [i for i, share in enumerate(shares.tolist()) if share > 0]
+        if brought:
+            self.origin.grad = gradient / shares.sum()  # over those that bring something
+            self.optimizer.step()
+            self.round += 1
+        parts = self.origin.detach().split([p.numel() for p in self.vectors.values()])
+        for p, part in zip(self.vectors.values(), parts, strict=True):
+            p.data.copy_(part)
+        if self.round > before:
+            self._record(brought, time.perf_counter() - clock)
 
-    def _record(self, seconds: float, moved: float) -> None:
-        brought = self.meeting.brought
-        absent = [i for i in range(self.config.replicas) if i not in brought]
-        coordinates = self.meeting.origin.detach().numpy().tobytes()
-        line = {
-            "round": self.meeting.round,
-            "replica": self.config.replica,
+    def _record(self, brought: list[int], seconds: float) -> None:
+        sha256 = hashlib.sha256(self.origin.detach().numpy().tobytes()).hexdigest()
+        self.lines.append({
+            "round": self.round,
             "step": self.last,  # this replica's steps that count so far
-            "brought": list(brought),  # replicas whose steps since the round before are in the average
-            "absent": absent,
-            "behind": self.meeting.behind,  # rounds that had gone on without it just before
+            "brought": brought,  # replicas whose steps since the round before are in the average
+            "behind": self.behind,  # rounds that had gone on without it just before
             "seconds": round(seconds, 3),  # for which it waited for the others
-            "outer_norm": moved,  # how far the coordinates moved from the round before
-            "sha256": hashlib.sha256(coordinates).hexdigest(),  # the same on every replica
-        }
-        self.lines.append(line)
+            "sha256": sha256,  # of the coordinates: the same on every replica
+        })  # fmt: skip
         self._write()
-        said = f"round {self.meeting.round}: replicas {', '.join(map(str, brought))}"
-        if absent:
-            logger.warning(f"{said}; without {', '.join(map(str, absent))} (waited {seconds:.1f} s)")
-        else:
-            logger.info(f"{said}; coordinates {line['sha256'][:8]}")
+        absent = [i for i in range(self.config.replicas) if i not in brought]
+        without = f"; without {', '.join(map(str, absent))} (waited {seconds:.1f} s)" if absent else ""
+        late = f"; {self.behind} had gone on without this replica before it" if self.behind else ""
+        logger.log(
+            "WARNING" if absent or late else "INFO",
+            f"round {self.round}: replicas {', '.join(map(str, brought))}{without}{late}; coordinates {sha256[:8]}",
+        )
 
     def _write(self) -> None:
-        """Write the whole record."""
         write_atomic(self.session.run / ROUNDS, "".join(json.dumps(line) + "\n" for line in self.lines).encode())
+
+    def _silent(self, e: Exception) -> BrokenWorld:
+        return BrokenWorld(
+            f"the lighthouse at {self.config.meet} does not answer ({str(e).splitlines()[0]:.120}); start it and continue "
+            "with --resume"
+        )
+
+
+def check_facts(facts: Mapping[str, Any], first: Mapping[str, Any]) -> None:
+    """Raises BadInput when this replica was started with something else than the first one was."""
+    for name, value in facts.items():
+        if first.get(name) != value:
+            raise BadInput(
+                f"this replica has {name}={value!r:.80}, the first of its group {first.get(name)!r:.80}: start all with the "
+                "same arguments and files"
+            )
+
+
+def host_and_port(address: str) -> tuple[str, int]:
+    """Returns those of torchft://HOST:PORT. BadInput where it is not that."""
+    if not (found := re.fullmatch(r"torchft://([^:/]+):(\d+)", address)):
+        raise BadInput(f"--meet {address}: must be torchft://HOST:PORT, the lighthouse's")
+    return found[1], int(found[2])
 
 
 def check_replica(config: TrainConfig, session: Session) -> None:
@@ -129,4 +256,4 @@ def rounds_of(config: TrainConfig, session: Session) -> Generator[Rounds | None]
         rounds.join()
         yield rounds
     finally:
-        rounds.meeting.manager.shutdown(wait=False)  # its heartbeat ends
+        rounds.manager.shutdown(wait=False)  # its heartbeat ends

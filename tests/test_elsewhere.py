@@ -14,7 +14,7 @@ import projected_grpo.step as step_module
 from projected_grpo.adapters import attach_antipasto, attach_lora
 from projected_grpo.adapters.base import TARGETS
 from projected_grpo.data.pairs import load_pairs, split
-from projected_grpo.integrations.coordinates import coordinates_of, unwrapped
+from projected_grpo.integrations.coordinates import coordinates_of, flat
 from projected_grpo.integrations.extract import VHack, differences
 from projected_grpo.integrations.update import ProjectedUpdate
 from projected_grpo.ledger.errors import BadInput, NonFinite
@@ -50,14 +50,6 @@ def peft_on(model, seed=0, **more):
 # ---------------------------------------------------------------- the same step as the project's own
 
 
-def put_into(coordinates, vectors):
-    """Sets the parameters of somebody else's model to the project's own coordinates."""
-    with torch.no_grad():
-        for n, site in coordinates.sites.items():
-            for p, piece in zip(site.params, site.pieces(vectors[n]), strict=True):
-                p.copy_(piece)
-
-
 @pytest.mark.parametrize(
     ("kind", "target", "gate", "clip"),
     [
@@ -78,7 +70,7 @@ def test_three_steps_are_the_projects_own_bit_for_bit(tiny, cache, monkeypatch, 
     shake(adapter, seed=3, scale=0.01)
     coordinates = coordinates_of(theirs)
     assert coordinates.sizes == adapter.sizes
-    put_into(coordinates, adapter.vectors)
+    coordinates.set_values(adapter.vectors)
     v = artefact(theirs)
     seen, original = [], step_module.check_gradient
 
@@ -89,19 +81,17 @@ def test_three_steps_are_the_projects_own_bit_for_bit(tiny, cache, monkeypatch, 
     monkeypatch.setattr(step_module, "check_gradient", check)
     learner = Learner(tiny.model, adapter, adamw(adapter.vectors.values(), 1e-3), tiny.pad_id, 10_000, clip)
     own = [run_step(learner, GROUPS, DR, Projection(v.basis, target, gate), step=i).step for i in range(3)]
-    optimizer = adamw((p for s in coordinates.sites.values() for p in s.params), 1e-3)
+    optimizer = adamw((p for ps in coordinates.parameters.values() for p in ps), 1e-3)
     projected = ProjectedUpdate(optimizer, v, theirs, target=target, gate=gate, max_grad_norm=clip)
     for i in range(3):
-        for n, site in coordinates.sites.items():
-            for p, piece in zip(site.params, site.pieces(seen[i][n]), strict=True):
-                p.grad = piece.clone()
+        coordinates.set_gradient({name: g.clone() for name, g in seen[i].items()})
         optimizer.step()
         for name in SAID if target != "none" else SAID[:4]:
             assert projected.last[name] == (own[i][name] and pytest.approx(own[i][name], rel=1e-3, abs=1e-5)), (i, name)
-    for n, site in coordinates.sites.items():
-        assert torch.equal(site.values(), adapter.vectors[n]), n
-        theirs_state = site.vector([optimizer.state[p]["exp_avg"] for p in site.params])
-        assert torch.equal(theirs_state, learner.optimizer.state[adapter.vectors[n]]["exp_avg"])
+    for n, value in coordinates.values().items():
+        assert torch.equal(value, adapter.vectors[n]), n
+        moments = flat([optimizer.state[p]["exp_avg"] for p in coordinates.parameters[n]])
+        assert torch.equal(moments, learner.optimizer.state[adapter.vectors[n]]["exp_avg"])
     assert projected.covered == 1
 
 
@@ -141,7 +131,7 @@ def along(v, before, after):
 
 
 def values(model):
-    return {n: s.values().clone() for n, s in coordinates_of(model).sites.items()}
+    return coordinates_of(model).values()
 
 
 @pytest.mark.parametrize("make", [torch.optim.SGD, torch.optim.AdamW, torch.optim.Adagrad])
@@ -178,7 +168,8 @@ def test_inside_ddp_and_accelerates_wrapper(tmp_path):
     dist.init_process_group("gloo", store=dist.FileStore(str(tmp_path / "store"), 1), rank=0, world_size=1)
     try:
         model, v = small()
-        assert unwrapped(torch.compile(nn.parallel.DistributedDataParallel(model))) is model.get_base_model()
+        compiled = torch.compile(nn.parallel.DistributedDataParallel(model))
+        assert coordinates_of(compiled).model is model.get_base_model()
         optimizer = AcceleratedOptimizer(torch.optim.SGD(trained(model), lr=0.5), device_placement=False)
         before = values(model)
         ProjectedUpdate(optimizer, v, nn.parallel.DistributedDataParallel(model))
@@ -253,7 +244,7 @@ def test_gradients_of_a_peft_lora_are_the_projects_own(tiny64, few):
     adapter = attach_lora(tiny64.model, 4, 41)
     shake(adapter, seed=3, scale=0.01)
     coordinates = coordinates_of(theirs.model)
-    put_into(coordinates, adapter.vectors)
+    coordinates.set_values(adapter.vectors)
     sides = pair_sides(few[:2], tiny64, "none", "no_intervention")
     mine = differences(coordinates, theirs, sides, Extraction(), 10_000)
     for name, d in pair_differences(tiny64, adapter, sides, "nll", 1, 10_000).items():
@@ -269,9 +260,9 @@ ROWS = [
 def test_pairs_that_are_text_make_a_v(tiny):
     model = peft_on(tiny.model)
     v = VHack.extract(model, ROWS, tokenizer=tiny.tokenizer, k=4, held_out=0.25)
-    assert v.basis.keys() == coordinates_of(model).sites.keys()
+    assert v.basis.keys() == coordinates_of(model).parameters.keys()
     assert v.meta["n_train"] == "6"
-    assert v.verify(model, ROWS, tokenizer=tiny.tokenizer, random_bases=20).status in ("PASS", "FAIL", "NOT_EVALUABLE")
+    assert v.verify(model, ROWS, tokenizer=tiny.tokenizer).status in ("PASS", "FAIL", "NOT_EVALUABLE")
 
 
 def test_groups_frozen_modules_and_missing_gradients():
@@ -281,7 +272,7 @@ def test_groups_frozen_modules_and_missing_gradients():
     first, second = trained(model)
     optimizer = torch.optim.SGD([{"params": [first], "lr": 0.5}, {"params": [second], "lr": 0.1}], lr=1.0)
     projected, before = ProjectedUpdate(optimizer, v, model), values(model)
-    assert list(projected.sites) == ["a"]
+    assert list(projected.coordinates.parameters) == ["a"]
     steps(model, optimizer, range(1))
     optimizer.zero_grad()
     optimizer.step()
@@ -296,6 +287,6 @@ def test_held_out_pairs_stay_held_out_and_a_random_v_verifies_on_none(tiny, few)
     model = peft_on(tiny.model)
     v = VHack.extract(model, few, tokenizer=tiny.tokenizer, k=2, held_out=0.5, control="random")
     assert v.meta["n_train"] == str(len(split(few, 0.5)[0])) == "2"
-    assert v.verify(model, few, tokenizer=tiny.tokenizer, random_bases=20).status != "PASS"
+    assert v.verify(model, few, tokenizer=tiny.tokenizer).status != "PASS"
     with pytest.raises(BadInput, match="pairs_hash"):
         v.verify(model, few[:5], tokenizer=tiny.tokenizer)

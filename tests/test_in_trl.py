@@ -10,9 +10,9 @@ from loophole_grader.reward_function import LoopholeReward
 from projected_grpo.adapters.base import TARGETS
 from projected_grpo.data.pairs import load_pairs
 from projected_grpo.data.problems import load_problems
-from projected_grpo.integrations.callback import ProjectedCallback
 from projected_grpo.integrations.coordinates import coordinates_of
 from projected_grpo.integrations.extract import VHack
+from projected_grpo.integrations.update import ProjectedCallback
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.model.load import without_warnings
 from projected_grpo.prompts import messages_for
@@ -58,8 +58,8 @@ def trainer(base, out, callbacks=(), steps=2, **more):
 def along(base, trained):
     """Share of the whole movement's energy that lies along V, measured with nothing of the callback's."""
     model, _, v = base
-    before, after = coordinates_of(model).sites, coordinates_of(trained).sites
-    change = {n: after[n].values() - before[n].values() for n in before}
+    before, after = coordinates_of(model).values(), coordinates_of(trained).values()
+    change = {n: after[n] - before[n] for n in before}
     whole = sum(float(c.square().sum()) for c in change.values())
     return sum(float((v.basis[n] @ c).square().sum()) for n, c in change.items()) / whole
 
@@ -134,7 +134,7 @@ def test_fewer_hacks_by_a_model_that_solves_nothing_are_no_success(
         arm: [{"loophole/hack": hack, "loophole/hacked": hack, "loophole/gt_pass": solved, "loophole/form": form}] * 2
         for arm, (hack, solved, form) in rates.items()
     }
-    monkeypatch.setattr("projected_grpo.integrations.in_trl.run_arm", lambda _config, _replicate, arm: logs[arm])
+    monkeypatch.setattr("projected_grpo.integrations.in_trl.run_arm", lambda _replicate, arm, **_: logs[arm])
     found, out, err = script("in_trl", "--replicates", "41", "--out", tmp_path / "o")
     assert found == code
     assert said in out + err

@@ -16,6 +16,7 @@ the adapter: github.com/longtermrisk/inoculation-adapters (21b7728), method ia_f
 
 from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any
 
 from torch import Tensor
@@ -43,10 +44,11 @@ class Adapter(Intervention):
     def training(self) -> Generator[None]:
         with ExitStack() as hooks:
             for name, added in self.added.items():
-
-                def with_teacher(_module: Any, args: tuple[Tensor, ...], y: Tensor, added: Tensor = added) -> Tensor:
-                    return y + F.linear(args[0], added)
-
-                handle = self.model.get_submodule(name).register_forward_hook(with_teacher)
-                hooks.callback(handle.remove)
+                module = self.model.get_submodule(name)
+                hooks.enter_context(module.register_forward_hook(partial(with_teacher, added)))
             yield
+
+
+def with_teacher(added: Tensor, _module: Any, args: tuple[Tensor, ...], y: Tensor) -> Tensor:
+    """Returns a Linear's output with the teacher's part."""
+    return y + F.linear(args[0], added)

@@ -206,11 +206,13 @@ def test_experts_and_router_are_clipped_together(tiny, antipasto):
     assert all(float(m.abs().max()) > 0 for m in moments)
 
 
-@pytest.mark.slow
-def test_a_lora_and_a_channel_are_refused(tiny, antipasto):
-    """A LoRA has no singular directions to mix on, and a channel's gradient would be lost."""
+def test_a_lora_has_no_singular_directions_to_mix_on(tiny, antipasto):
     with pytest.raises(BadInput, match="--adapter lora: --arm experts"):
         mixture(tiny, antipasto, kind="lora")
+
+
+@pytest.mark.slow
+def test_a_channel_beside_experts_is_refused_as_its_gradient_would_be_lost(tiny, antipasto):
     config = replace(presets(TrainConfig)["tiny"], arm="experts", teacher="tiny", alpha=0.5, distill_hint="none")
     with pytest.raises(BadInput, match=r"--alpha 0\.5: --arm experts has other coordinates for every prompt"):
         intervention_for(config, tiny, antipasto, None)

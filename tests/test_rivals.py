@@ -523,8 +523,11 @@ def test_the_chain_runs_every_arm_evaluated_without_the_loophole_and_then_the_ta
     links = {link.name: link for link in chain_of(QueueConfig(chain="rivals", preset="toy"))}
     unfit = {"inoculation_prompt", "penalty_judge", "screen_judge"}  # it reads no instructions, a question does not fit
     assert not {f"train_{name}_41" for name in unfit} & links.keys()
-    small = {link.name for link in chain_of(QueueConfig(chain="rivals", preset="small"))}
-    assert small >= {f"train_{name}_41" for name in ARMS}
+    small = {link.name: link for link in chain_of(QueueConfig(chain="rivals", preset="small"))}
+    asked = {name: flags(small[f"train_{name}_41"]).get("--judge") for name in ARMS}
+    assert {name: judge for name, judge in asked.items() if judge} == dict.fromkeys(
+        ("penalty_judge", "screen_judge"), "model:small"
+    )
     fit = [name for name in ARMS if name not in unfit]
     for name in fit:
         link = links[f"train_{name}_41"]

@@ -31,10 +31,10 @@ from projected_grpo.records import Pair
 from projected_grpo.verdicts.registry import CLAIMS, Finding
 from projected_grpo.vhack import Extraction, PairSide
 
-Pairs = Sequence[Pair] | Sequence[Mapping[str, Any]] | str | Path
-"""Pairs, rows of {prompt or messages, hack, clean, clean_alt?, mechanism?, name?}, or the name or file of a set. As in a
-trainer's dataset, a row's `prompt` is what the model reads, and its `messages` go through the tokenizer's chat template. (In
-a file, as everywhere in this project, a `prompt` is what a user says.)"""
+Pairs = Sequence[Pair | Mapping[str, Any]]
+"""Pairs, or rows of {prompt or messages, hack, clean, clean_alt?, mechanism?, name?}. As in a trainer's dataset, a row's
+`prompt` is what the model reads, and its `messages` go through the tokenizer's chat template. (In a file, as everywhere in
+this project, a `prompt` is what a user says.)"""
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class VHack(vhack.VBasis):
         for word, value, known in (("loss", made.loss, vhack.PairLoss), ("control", made.control, Control)):
             if value not in get_args(known):
                 raise BadInput(f"{word}={value!r}: one of {', '.join(get_args(known))}")
-        coordinates, (source, given) = coordinates_of(model), as_pairs(pairs)
+        coordinates, given = coordinates_of(model), as_pairs(pairs)
         loaded = _loaded(coordinates, tokenizer, name)
         facts = {
             "model": loaded.model_id,
@@ -67,7 +67,7 @@ class VHack(vhack.VBasis):
             **coordinates.metadata,
             "tokenizer_hash": loaded.tokenizer_hash,
             "dtype": str(next(coordinates.model.parameters()).dtype).removeprefix("torch."),
-            "pairs": pair_sets.name_of(source, given),
+            "pairs": pair_sets.name_of("", given),
             "pairs_hash": pair_sets.pairs_hash(given),
             "modes": ",".join(sorted({p.mechanism for p in given})),
         }
@@ -91,10 +91,10 @@ class VHack(vhack.VBasis):
     def verify(self, model: Any, pairs: Pairs, *, tokenizer: Any, token_budget: int = 8192) -> Finding:
         """The verdict of verify_vhack on the held-out pairs whose prompt no training pair has: does V point hack-ward there,
         and more than random directions do? BadInput when these are not the pairs that V was made from, or not its model."""
-        coordinates, (source, given) = coordinates_of(model), as_pairs(pairs)
+        coordinates, given = coordinates_of(model), as_pairs(pairs)
         coordinates.check_made_for(self, pairs_hash=pair_sets.pairs_hash(given))
         loaded, made = _loaded(coordinates, tokenizer), Extraction.of(self.meta)
-        unseen = pair_sets.unseen_pairs(source, given, made.held_out)
+        unseen = pair_sets.unseen_pairs("", given, made.held_out)
         if not unseen:
             raise BadInput("every held-out pair repeats a training pair's prompt: nothing is left to verify V on")
         sides = vhack.pair_sides(unseen, loaded, made.hint, made.prompt_setup)
@@ -103,17 +103,15 @@ class VHack(vhack.VBasis):
         return CLAIMS["verify"].judged(seen, [p.mechanism for p in unseen])
 
 
-def as_pairs(pairs: Pairs) -> tuple[str, tuple[Pair, ...]]:
-    """Returns the name or file of a set, else nothing, and its pairs. BadInput names the pair that is none."""
-    if isinstance(pairs, (str, Path)):
-        return str(pairs), pair_sets.load_pairs(str(pairs))
+def as_pairs(pairs: Pairs) -> tuple[Pair, ...]:
+    """Returns the pairs of whatever was given. BadInput names the pair that is none."""
     known = tuple(p for p in pairs if isinstance(p, Pair))
     rows = [
         {**row, "messages": [{"role": vhack.RAW, "content": row["prompt"]}]} if "prompt" in row else row
         for row in pairs
         if not isinstance(row, Pair)
     ]
-    return "", known + (pair_sets.pairs_from(rows, "pairs") if rows else ())
+    return known + (pair_sets.pairs_from(rows, "pairs") if rows else ())
 
 
 # ---------------------------------------------------------------- gradients

@@ -16,10 +16,7 @@ the adapter: github.com/longtermrisk/inoculation-adapters (21b7728), method ia_f
 
 from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
-from functools import partial
-from typing import Any
 
-from torch import Tensor
 from torch.nn import functional as F
 
 from projected_grpo.interventions.base import Intervention, Setup
@@ -44,11 +41,6 @@ class Adapter(Intervention):
     def training(self) -> Generator[None]:
         with ExitStack() as hooks:
             for name, added in self.added.items():
-                module = self.model.get_submodule(name)
-                hooks.enter_context(module.register_forward_hook(partial(with_teacher, added)))
+                hook = lambda _module, args, y, added=added: y + F.linear(args[0], added)  # noqa: E731
+                hooks.enter_context(self.model.get_submodule(name).register_forward_hook(hook))
             yield
-
-
-def with_teacher(added: Tensor, _module: Any, args: tuple[Tensor, ...], y: Tensor) -> Tensor:
-    """Returns a Linear's output with the teacher's part."""
-    return y + F.linear(args[0], added)

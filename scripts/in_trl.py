@@ -5,10 +5,30 @@ reduction, the pass rate and compile rates do not hold on means (its other claus
 hacks too little for any reduction to reach its threshold.
 """
 
+from dataclasses import dataclass
+from pathlib import Path
 from statistics import fmean
+from typing import Literal
 
-from projected_grpo.integrations.settings import InTRLConfig
 from projected_grpo.run import cli
+
+
+@dataclass(frozen=True)
+class InTRLConfig:
+    """in_trl: independent replicates in TRL's GRPOTrainer, each without the callback and with it."""
+
+    world: Literal["toy", "tiny"] = "toy"
+    """The preset whose model, problems, pairs and sizes are used; tiny is the mechanics alone."""
+    replicates: tuple[int, ...] = (41, 42, 43)
+    """Seeds. Each replicate has its base, its draw of the pairs and its V."""
+    steps: int = 300
+    """Optimizer steps of every run."""
+    save_every: int = 25
+    """Steps between two checkpoints; a run that was cut goes on from its last one."""
+    cache: Path = Path("out/cache")
+    """Where built models and singular value decompositions are kept."""
+    out: Path = Path("out/in-trl")
+    """Folder of runs; those that are finished are left as they are."""
 
 
 def main() -> int:
@@ -22,7 +42,10 @@ def main() -> int:
     names, table = ("hack", "hacked", "gt_pass", "form"), []
     for replicate in config.replicates:
         for arm in ARMS:
-            lines = run_arm(config, replicate, arm)
+            lines = run_arm(
+                replicate, arm, world=config.world, steps=config.steps, save_every=config.save_every,
+                cache=config.cache, out=config.out,
+            )  # fmt: skip
             rates = (fmean(line[f"loophole/{name}"] for line in lines[-LAST:]) for name in names)
             table.append([replicate, arm, len(lines), *rates])
     gain = {

@@ -1,7 +1,6 @@
 """The projection in somebody else's loop: the same step as the project's own, or refused in one line."""
 
 import copy
-import warnings
 
 import pytest
 import torch
@@ -13,25 +12,25 @@ from torch import nn
 import projected_grpo.step as step_module
 from projected_grpo.adapters import attach_antipasto, attach_lora
 from projected_grpo.adapters.base import TARGETS
-from projected_grpo.data.pairs import load_pairs, split
-from projected_grpo.integrations.coordinates import coordinates_of, unwrapped
+from projected_grpo.data.pairs import load_pairs
+from projected_grpo.integrations.coordinates import coordinates_of, flat
 from projected_grpo.integrations.extract import VHack, differences
 from projected_grpo.integrations.update import ProjectedUpdate
 from projected_grpo.ledger.errors import BadInput, NonFinite
 from projected_grpo.model.learner import Learner
+from projected_grpo.model.load import without_warnings
 from projected_grpo.projection import Projection
 from projected_grpo.step import run_step
 from projected_grpo.vhack import Extraction, pair_differences, pair_sides, random_basis, read_vhack
 from projected_grpo.worlds.models import load_model
 
 SAID = ("cos_in", "cos_out", "cos_update", "update_removed", "removed_share", "frac_fired")
-RECIPES = [("update", "no_gate"), ("grad", "one_sided"), ("none", "no_gate")]
 
 
-def artefact(model, k=2, seed=7):
+def artefact(model, k=2):
     """A random V that fits the model."""
     c = coordinates_of(model)
-    basis = {n: random_basis((k, size), seed, n) for n, size in c.sizes.items()}
+    basis = {n: random_basis((k, size), 7, n) for n, size in c.sizes.items()}
     meta = {**c.metadata, "weights_hash": c.weights_hash(), "control": "random"}
     return VHack(basis, {n: torch.ones(k) for n in basis}, c.probes, meta)
 
@@ -40,87 +39,55 @@ def adamw(parameters, lr=0.1):
     return torch.optim.AdamW(list(parameters), lr=lr, betas=(0.9, 0.95), weight_decay=0.0)
 
 
-def peft_on(model, seed=0, **more):
-    torch.manual_seed(seed)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return get_peft_model(model, LoraConfig(r=4, lora_alpha=4, target_modules=list(TARGETS), **more))
+def peft_on(model):
+    torch.manual_seed(0)
+    with without_warnings():
+        return get_peft_model(model, LoraConfig(r=4, lora_alpha=4, target_modules=list(TARGETS)))
 
 
 # ---------------------------------------------------------------- the same step as the project's own
 
 
-def put_into(coordinates, vectors):
-    """Sets the parameters of somebody else's model to the project's own coordinates."""
-    with torch.no_grad():
-        for n, site in coordinates.sites.items():
-            for p, piece in zip(site.params, site.pieces(vectors[n]), strict=True):
-                p.copy_(piece)
-
-
-@pytest.mark.parametrize(
-    ("kind", "target", "gate", "clip"),
-    [
-        *[
-            pytest.param(kind, *recipe, 1e-3, marks=pytest.mark.slow)
-            for kind in ("antipasto", "lora")
-            for recipe in RECIPES
-        ],
-        ("peft", "update", "no_gate", 0.0),  # its norm is summed over A and B: clipped, the last bits are others
-    ],
-)
-def test_three_steps_are_the_projects_own_bit_for_bit(tiny, cache, monkeypatch, kind, target, gate, clip):
+@pytest.mark.parametrize("kind", ["peft", *(pytest.param(k, marks=pytest.mark.slow) for k in ("antipasto", "lora"))])
+@pytest.mark.parametrize(("target", "gate"), [("update", "no_gate"), ("grad", "one_sided"), ("none", "no_gate")])
+def test_three_steps_are_the_projects_own_bit_for_bit(tiny, cache, monkeypatch, kind, target, gate):
     """With the same coordinates, gradients and V: parameters and optimizer equal in every bit, the columns to rounding. Of
     PEFT's LoRA A and B are flattened per module."""
+    clip = 0.0 if kind == "peft" else 1e-3  # its norm is summed over A and B: clipped, the last bits are others
     plain = copy.deepcopy(tiny.model)
     adapter = attach_antipasto(tiny.model, cache / "svd") if kind == "antipasto" else attach_lora(tiny.model, 4, 41)
     theirs = peft_on(plain) if kind == "peft" else copy.deepcopy(tiny.model)
     shake(adapter, seed=3, scale=0.01)
     coordinates = coordinates_of(theirs)
     assert coordinates.sizes == adapter.sizes
-    put_into(coordinates, adapter.vectors)
+    coordinates.set_values(adapter.vectors)
     v = artefact(theirs)
-    seen, original = [], step_module.check_gradient
-
-    def check(where, adapter, **more):  # sees what the project's optimizer is about to be handed
-        seen.append(adapter.gradient())
-        original(where, adapter, **more)
-
-    monkeypatch.setattr(step_module, "check_gradient", check)
+    seen = []  # what the project's optimizer is about to be handed
+    monkeypatch.setattr(step_module, "check_gradient", lambda _, adapter, **__: seen.append(adapter.gradient()))
     learner = Learner(tiny.model, adapter, adamw(adapter.vectors.values(), 1e-3), tiny.pad_id, 10_000, clip)
     own = [run_step(learner, GROUPS, DR, Projection(v.basis, target, gate), step=i).step for i in range(3)]
-    optimizer = adamw((p for s in coordinates.sites.values() for p in s.params), 1e-3)
+    optimizer = adamw((p for ps in coordinates.parameters.values() for p in ps), 1e-3)
     projected = ProjectedUpdate(optimizer, v, theirs, target=target, gate=gate, max_grad_norm=clip)
     for i in range(3):
-        for n, site in coordinates.sites.items():
-            for p, piece in zip(site.params, site.pieces(seen[i][n]), strict=True):
-                p.grad = piece.clone()
+        coordinates.set_gradient(seen[i])
         optimizer.step()
         for name in SAID if target != "none" else SAID[:4]:
             assert projected.last[name] == (own[i][name] and pytest.approx(own[i][name], rel=1e-3, abs=1e-5)), (i, name)
-    for n, site in coordinates.sites.items():
-        assert torch.equal(site.values(), adapter.vectors[n]), n
-        theirs_state = site.vector([optimizer.state[p]["exp_avg"] for p in site.params])
-        assert torch.equal(theirs_state, learner.optimizer.state[adapter.vectors[n]]["exp_avg"])
+    for n, value in coordinates.values().items():
+        assert torch.equal(value, adapter.vectors[n]), n
+        moments = flat([optimizer.state[p]["exp_avg"] for p in coordinates.parameters[n]])
+        assert torch.equal(moments, learner.optimizer.state[adapter.vectors[n]]["exp_avg"])
     assert projected.covered == 1
 
 
 # ---------------------------------------------------------------- on any optimizer
 
 
-class Net(nn.Module):
-    """Two matrices."""
-
-    def __init__(self):
-        super().__init__()
-        torch.manual_seed(1)
-        self.a, self.b = nn.Linear(3, 4), nn.Linear(4, 2, bias=False)
-
-
 def small():
-    """A net with a LoRA on both matrices, B away from zero, and a V in it."""
-    torch.manual_seed(2)
-    model = get_peft_model(Net(), LoraConfig(r=2, lora_alpha=2, target_modules=["a", "b"]))
+    """Two matrices with a LoRA on both, and a V in it."""
+    torch.manual_seed(1)
+    net = nn.ModuleDict({"a": nn.Linear(3, 4), "b": nn.Linear(4, 2, bias=False)})
+    model = get_peft_model(net, LoraConfig(r=2, lora_alpha=2, target_modules=["a", "b"]))
     return model, artefact(model, k=1)
 
 
@@ -135,23 +102,20 @@ def steps(model, optimizer, which):
         optimizer.step()
 
 
-def along(v, before, after):
-    """Length of the change along V, of every module."""
-    return [float((v.basis[n] @ (after[n] - before[n])).abs().max()) for n in before]
-
-
-def values(model):
-    return {n: s.values().clone() for n, s in coordinates_of(model).sites.items()}
+def along(v, before, model):
+    """Largest change along a row of V."""
+    after = coordinates_of(model).values()
+    return max(float((v.basis[n] @ (after[n] - before[n])).abs().max()) for n in before)
 
 
 @pytest.mark.parametrize("make", [torch.optim.SGD, torch.optim.AdamW, torch.optim.Adagrad])
 def test_no_step_of_any_optimizer_moves_along_v(make):
     model, v = small()
-    optimizer, before = make(trained(model), lr=0.1), values(model)
+    optimizer, before = make(trained(model), lr=0.1), coordinates_of(model).values()
     projected = ProjectedUpdate(optimizer, v, model)
     steps(model, optimizer, range(3))
-    assert max(along(v, before, values(model))) < 1e-6
-    assert all(float((values(model)[n] - before[n]).norm()) > 1e-2 for n in before)
+    assert along(v, before, model) < 1e-6
+    assert all(float((coordinates_of(model).values()[n] - before[n]).norm()) > 1e-2 for n in before)
     assert projected.last["update_removed"] > 1e-4
     assert (projected.steps, projected.covered) == (3, 1.0)
 
@@ -160,12 +124,12 @@ def test_an_infinite_gradient_steps_nothing():
     model, v = small()
     optimizer = adamw(trained(model))
     ProjectedUpdate(optimizer, v, model)
-    before = values(model)
+    before = coordinates_of(model).values()
     for p in trained(model):
         p.grad = torch.full_like(p, torch.nan)
     with pytest.raises(NonFinite, match="gradient of a is not finite"):
         optimizer.step()
-    assert all(torch.equal(before[n], x) for n, x in values(model).items())
+    assert all(torch.equal(before[n], x) for n, x in coordinates_of(model).values().items())
 
 
 @pytest.mark.slow
@@ -178,14 +142,15 @@ def test_inside_ddp_and_accelerates_wrapper(tmp_path):
     dist.init_process_group("gloo", store=dist.FileStore(str(tmp_path / "store"), 1), rank=0, world_size=1)
     try:
         model, v = small()
-        assert unwrapped(torch.compile(nn.parallel.DistributedDataParallel(model))) is model.get_base_model()
+        compiled = torch.compile(nn.parallel.DistributedDataParallel(model))
+        assert coordinates_of(compiled).model is model.get_base_model()
         optimizer = AcceleratedOptimizer(torch.optim.SGD(trained(model), lr=0.5), device_placement=False)
-        before = values(model)
+        before = coordinates_of(model).values()
         ProjectedUpdate(optimizer, v, nn.parallel.DistributedDataParallel(model))
         steps(model, optimizer, range(2))
     finally:
         dist.destroy_process_group()
-    assert max(along(v, before, values(model))) < 1e-6
+    assert along(v, before, model) < 1e-6
 
 
 def test_a_resumed_run_goes_on_to_the_same_bits(tmp_path):
@@ -209,19 +174,13 @@ def test_a_resumed_run_goes_on_to_the_same_bits(tmp_path):
     optimizer.load_state_dict(saved["optimizer"])
     steps(again, optimizer, range(2, 4))
     assert projected.steps == 4
-    assert all(torch.equal(x, values(again)[n]) for n, x in values(whole).items())
+    for p, q in zip(trained(whole), trained(again), strict=True):
+        assert torch.equal(p, q)
 
 
 # ---------------------------------------------------------------- V
 
 _, *MODES = FEW
-
-
-@pytest.fixture(scope="module")
-def few():
-    """Pairs of two mechanisms, two training pairs of each and one that is held out."""
-    pairs = load_pairs("builtin", MODES)
-    return tuple(p for mode in MODES for p in [q for q in pairs if q.mechanism == mode][:3])
 
 
 @pytest.mark.slow
@@ -246,15 +205,15 @@ def test_extracted_here_is_what_the_script_extracts(cache, vhack_file, script):
     assert v.verify(tiny.model, load_pairs("builtin", MODES), tokenizer=tiny.tokenizer).why in out
 
 
-def test_gradients_of_a_peft_lora_are_the_projects_own(tiny64, few):
+def test_gradients_of_a_peft_lora_are_the_projects_own(tiny64):
     """The same A and B, two ways through the model: PEFT's forward with autograd, and ours."""
     theirs = copy.deepcopy(tiny64)
     peft_on(theirs.model).double()
     adapter = attach_lora(tiny64.model, 4, 41)
     shake(adapter, seed=3, scale=0.01)
     coordinates = coordinates_of(theirs.model)
-    put_into(coordinates, adapter.vectors)
-    sides = pair_sides(few[:2], tiny64, "none", "no_intervention")
+    coordinates.set_values(adapter.vectors)
+    sides = pair_sides(load_pairs("builtin", MODES)[:2], tiny64, "none", "no_intervention")
     mine = differences(coordinates, theirs, sides, Extraction(), 10_000)
     for name, d in pair_differences(tiny64, adapter, sides, "nll", 1, 10_000).items():
         assert torch.allclose(mine[name], d, atol=1e-5 * float(d.abs().max())), name
@@ -266,12 +225,17 @@ ROWS = [
 ]
 
 
-def test_pairs_that_are_text_make_a_v(tiny):
-    model = peft_on(tiny.model)
-    v = VHack.extract(model, ROWS, tokenizer=tiny.tokenizer, k=4, held_out=0.25)
-    assert v.basis.keys() == coordinates_of(model).sites.keys()
+@pytest.mark.parametrize("control", ["none", "random"])
+def test_pairs_that_are_text_make_a_v_which_those_that_it_never_saw_verify(tiny, control):
+    model, tokenizer = peft_on(tiny.model), tiny.tokenizer
+    v = VHack.extract(model, ROWS, tokenizer=tokenizer, k=4, held_out=0.25, control=control)
+    assert v.basis.keys() == coordinates_of(model).parameters.keys()
     assert v.meta["n_train"] == "6"
-    assert v.verify(model, ROWS, tokenizer=tiny.tokenizer, random_bases=20).status in ("PASS", "FAIL", "NOT_EVALUABLE")
+    found = v.verify(model, ROWS, tokenizer=tokenizer).status
+    assert found in ("PASS", "FAIL", "NOT_EVALUABLE")
+    assert (control, found) != ("random", "PASS")
+    with pytest.raises(BadInput, match="pairs_hash"):
+        v.verify(model, ROWS[:5], tokenizer=tokenizer)
 
 
 def test_groups_frozen_modules_and_missing_gradients():
@@ -280,22 +244,11 @@ def test_groups_frozen_modules_and_missing_gradients():
         p.requires_grad_("lora_" in name and ".a." in name)
     first, second = trained(model)
     optimizer = torch.optim.SGD([{"params": [first], "lr": 0.5}, {"params": [second], "lr": 0.1}], lr=1.0)
-    projected, before = ProjectedUpdate(optimizer, v, model), values(model)
-    assert list(projected.sites) == ["a"]
+    projected, before = ProjectedUpdate(optimizer, v, model), coordinates_of(model).values()
+    assert list(projected.coordinates.parameters) == ["a"]
     steps(model, optimizer, range(1))
     optimizer.zero_grad()
     optimizer.step()
-    assert max(along(v, before, values(model))) < 1e-6
+    assert along(v, before, model) < 1e-6
     assert projected.last["cos_in"] is None
     assert projected.steps == 2
-
-
-@pytest.mark.slow
-def test_held_out_pairs_stay_held_out_and_a_random_v_verifies_on_none(tiny, few):
-    """The share that V was made with is in the file; other pairs are not its pairs."""
-    model = peft_on(tiny.model)
-    v = VHack.extract(model, few, tokenizer=tiny.tokenizer, k=2, held_out=0.5, control="random")
-    assert v.meta["n_train"] == str(len(split(few, 0.5)[0])) == "2"
-    assert v.verify(model, few, tokenizer=tiny.tokenizer, random_bases=20).status != "PASS"
-    with pytest.raises(BadInput, match="pairs_hash"):
-        v.verify(model, few[:5], tokenizer=tiny.tokenizer)

@@ -7,27 +7,22 @@ from dataclasses import replace
 import pytest
 import torch
 from harness import by_autograd, put, shake, theta_of
-from safetensors.torch import load_file
 from test_step import basis_for
 from torch.func import functional_call
 
 from projected_grpo.channels.policy import policy_loss
 from projected_grpo.config import TrainConfig
 from projected_grpo.interventions.base import Intervention, Setup
-from projected_grpo.interventions.experts import Arbitrary, Seeded, on_singular_directions
+from projected_grpo.interventions.experts import Experts, on_singular_directions
 from projected_grpo.ledger.errors import BadInput, NonFinite
-from projected_grpo.ledger.folder import update_manifest
-from projected_grpo.ledger.step_file import read_run, read_step
 from projected_grpo.model.learner import Learner
 from projected_grpo.model.logprobs import token_batch
 from projected_grpo.presets import presets
 from projected_grpo.projection import Projection
 from projected_grpo.records import Sample
 from projected_grpo.run.intervening import intervention_for, prompt_state_of
-from projected_grpo.run.session import Session
 from projected_grpo.step import Objective, run_step
 
-SAVE = Session.checkpoint
 DR = Objective("dr_grpo", max_new=8)
 GROUPS = [
     [Sample((5, 6, 7), (20, 21), 3.5, (-7.6, -7.6)), Sample((5, 6, 7), (22, 23, 24), 0.0, (-7.6, -7.6, -7.6))],
@@ -35,13 +30,13 @@ GROUPS = [
 ]
 
 
-class One(Seeded):
+class One(Experts):
     """A mixture of one expert, which starts at zero with a teacher that is the model."""
 
     EXPERTS = 1
 
 
-def mixture(page, loaded, adapter, scale=0.0, change=None, arm="experts", kind="antipasto"):
+def mixture(loaded, adapter, scale=0.0, change=None, arm="experts", kind="antipasto", page=Experts):
     """An intervention; the teacher's change is given, or `scale` times a fixed random one."""
     g = torch.Generator().manual_seed(3)
     change = change or {
@@ -65,7 +60,7 @@ def test_one_expert_is_the_ordinary_adapter_bit_for_bit(tiny, antipasto):
     groups = [GROUPS[0]]
     plain, theta = steps(tiny, antipasto, Intervention(), groups, 3), theta_of(antipasto)
     put(antipasto)
-    mixed = steps(tiny, antipasto, mixture(One, tiny, antipasto), groups, 3)
+    mixed = steps(tiny, antipasto, mixture(tiny, antipasto, page=One), groups, 3)
     assert all(float(t.abs().max()) > 0 for t in theta.values())
     assert all(torch.equal(theta[name], p) for name, p in antipasto.vectors.items())
     for a, b in zip(plain, mixed, strict=True):
@@ -77,7 +72,7 @@ def test_the_experts_and_the_routers_gradients_are_autograds_of_the_mixtures_def
     tiny64, antipasto64, monkeypatch
 ):
     """theta(p) = w(p) D built anew inside autograd, a forward pass a sample, against what the loop collects."""
-    page = mixture(Seeded, tiny64, antipasto64, scale=0.02)
+    page = mixture(tiny64, antipasto64, scale=0.02)
     g = torch.Generator().manual_seed(5)
     with torch.no_grad():
         for p in page.trained.values():
@@ -125,21 +120,21 @@ def test_the_seed_by_hand_and_how_much_of_the_teacher_it_keeps(tiny, antipasto):
     shake(antipasto, scale=0.3)
     theta = theta_of(antipasto)
     change = {n: layer.delta_weight(layer.theta).detach() for n, layer in antipasto.layers.items()}
-    page = mixture(Seeded, tiny, antipasto, change=change)
+    page = mixture(tiny, antipasto, change=change)
     for name, start in page.starts.items():
         torch.testing.assert_close(start[-1], theta[name], atol=1e-4, rtol=1e-3)
         assert not start[:-1].any()
     assert float(re.search(r"keeps ([\d.]+)%", page.summary)[1]) == pytest.approx(100, abs=0.01)
     with page.only_part():
         assert all(torch.allclose(p, theta[n], atol=1e-4) for n, p in antipasto.vectors.items())
-    lost = mixture(Seeded, tiny, antipasto, scale=1.0)
+    lost = mixture(tiny, antipasto, scale=1.0)
     share, chance = (float(x) for x in re.findall(r"([\d.]+)%", lost.summary))
     assert share == pytest.approx(chance, rel=0.15)  # of an arbitrary change no more than that
 
 
 def test_a_step_that_is_not_finite_leaves_the_mixture_as_it_was(tiny, antipasto):
     """While the error is still held, and so the frames in which it arose."""
-    page = mixture(Seeded, tiny, antipasto, scale=0.5)
+    page = mixture(tiny, antipasto, scale=0.5)
     with torch.no_grad():
         page.bias.copy_(torch.tensor([0.0, 0.0, 2.0]))  # another mixture at a prompt than between them
     before = theta_of(antipasto)
@@ -153,7 +148,7 @@ def test_a_step_that_is_not_finite_leaves_the_mixture_as_it_was(tiny, antipasto)
 
 def test_deployed_the_seeded_expert_has_no_part_and_the_rest_adds_up_to_one(tiny, antipasto):
     """Whatever stands in it: another seed, the same deployed policy. As trained it is another."""
-    page = mixture(Seeded, tiny, antipasto, scale=0.5)
+    page = mixture(tiny, antipasto, scale=0.5)
     shaken = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for p in page.learned.values():
@@ -178,39 +173,9 @@ def test_deployed_the_seeded_expert_has_no_part_and_the_rest_adds_up_to_one(tiny
     assert not torch.equal(logits(page.only_part), alone)
 
 
-@pytest.mark.slow
-def test_experts_through_the_real_script_cut_and_resumed(script, made, tmp_path, monkeypatch):
-    """Sampled by prompt, folded: log-probabilities are those of the step. Resumed to the same numbers; with and without."""
-    own = ("--arm", "experts", "--teacher", "tiny", "--weight-decay", 0.3, "--steps", 4, "--max-new", 6, "--eval-every", 9,
-           "--eval-samples", 1)  # fmt: skip
-    args, whole = ("train", "tiny", *own), made("train", *own)
-    assert re.search(r"the seeded expert: keeps [\d.]+% of the energy", (whole / "log.txt").read_text())
-    rows = [row for step in read_run(whole) for row in step]
-    assert max(row["behaviour_gap"] for row in rows) < 1e-4
-    assert {len({r["prompt"] for r in step}) for step in read_run(whole)} == {2}
-    with monkeypatch.context() as m:
-        m.setattr(Session, "checkpoint", lambda self, step: step < 3 and SAVE(self, step))
-        assert script(*args, "--out", "again", "--checkpoint-every", 2)[0] == 0
-    update_manifest(tmp_path / "again", finished=False)
-    for folder in ("eval", "eval_trained", "eval_part"):
-        (tmp_path / f"again/{folder}/step_004.jsonl.gz").unlink()
-    code, _, err = script(*args, "--out", "again", "--resume")
-    assert code == 0, err
-    assert script("compare", whole, "again", "--exact")[0] == 0
-    for name in ("adapter", "deployed"):
-        a, b = (load_file(run / f"{name}.safetensors") for run in (whole, tmp_path / "again"))
-        assert all(torch.equal(a[n], b[n]) for n in a)
-    said = {
-        f: [(r["completion_ids"], r["reward"]) for r in read_step(whole / f"{f}/step_004.jsonl.gz")]
-        for f in ("eval", "eval_trained", "eval_part")
-    }
-    assert said["eval"] != said["eval_trained"] != said["eval_part"]
-    assert read_step(whole / "eval_part/step_000.jsonl.gz")
-
-
 def test_the_control_starts_as_far_out_in_every_module_and_elsewhere(tiny, antipasto):
-    seeded = mixture(Seeded, tiny, antipasto, scale=1.0)
-    control, again = (mixture(Arbitrary, tiny, antipasto, scale=1.0, arm="experts_random") for _ in range(2))
+    seeded = mixture(tiny, antipasto, scale=1.0)
+    control, again = (mixture(tiny, antipasto, scale=1.0, arm="experts_random") for _ in range(2))
     for name, start in seeded.starts.items():
         a, b = start[-1], control.starts[name][-1]
         assert float(b.norm()) == pytest.approx(float(a.norm()), rel=1e-4)
@@ -220,7 +185,7 @@ def test_the_control_starts_as_far_out_in_every_module_and_elsewhere(tiny, antip
 
 def test_decay_pulls_the_seed_to_its_start_and_the_others_to_zero(tiny, antipasto):
     """No advantage, no gradient: D = (1, ...) shrinks by lr x decay = .05 x .4, the router and the seed stay."""
-    page = mixture(Seeded, tiny, antipasto, scale=0.02)
+    page = mixture(tiny, antipasto, scale=0.02)
     with torch.no_grad():
         for p in page.learned.values():
             p.fill_(1.0)
@@ -234,7 +199,7 @@ def test_decay_pulls_the_seed_to_its_start_and_the_others_to_zero(tiny, antipast
 
 def test_experts_and_router_are_clipped_together(tiny, antipasto):
     """Adam's first moment after one step is a tenth of what it was given: of length 1e-3 over all of them."""
-    page = mixture(Seeded, tiny, antipasto, scale=0.02)
+    page = mixture(tiny, antipasto, scale=0.02)
     steps(tiny, antipasto, page, GROUPS, clip=1e-3)
     moments = [page.optimizer.state[p]["exp_avg"] for n, p in page.trained.items() if n != "met"]
     assert float(torch.cat([m.flatten() for m in moments]).norm()) == pytest.approx(1e-4, rel=1e-3)
@@ -243,7 +208,7 @@ def test_experts_and_router_are_clipped_together(tiny, antipasto):
 
 def test_a_lora_has_no_singular_directions_to_mix_on(tiny, antipasto):
     with pytest.raises(BadInput, match="--adapter lora: --arm experts"):
-        mixture(Seeded, tiny, antipasto, kind="lora")
+        mixture(tiny, antipasto, kind="lora")
 
 
 @pytest.mark.slow

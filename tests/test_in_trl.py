@@ -10,10 +10,9 @@ from loophole_grader.reward_function import LoopholeReward
 from projected_grpo.adapters.base import TARGETS
 from projected_grpo.data.pairs import load_pairs
 from projected_grpo.data.problems import load_problems
-from projected_grpo.integrations.callback import ProjectedCallback
 from projected_grpo.integrations.coordinates import coordinates_of
 from projected_grpo.integrations.extract import VHack
-from projected_grpo.ledger.errors import BadInput
+from projected_grpo.integrations.update import ProjectedCallback
 from projected_grpo.model.load import without_warnings
 from projected_grpo.prompts import messages_for
 
@@ -37,17 +36,15 @@ def spread(completion_ids, **_):
     return [float(sum(ids) % 7) for ids in completion_ids]
 
 
-def trainer(base, out, callbacks=(), steps=2, **more):
+def trainer(base, out, *callbacks):
     trl, datasets = pytest.importorskip("trl"), pytest.importorskip("datasets")
     model, tokenizer, _ = base
-    rows = [
-        {"prompt": messages_for(p.messages, "simple_overwrite_tests", "no_intervention"), "id": p.problem_id}
-        for p in PROBLEMS
-    ]
+    asked = [messages_for(p.messages, "simple_overwrite_tests", "no_intervention") for p in PROBLEMS]
+    rows = [{"prompt": messages, "id": p.problem_id} for p, messages in zip(PROBLEMS, asked, strict=True)]
     config = trl.GRPOConfig(
-        output_dir=str(out), per_device_train_batch_size=4, num_generations=4, max_completion_length=4, max_steps=steps,
+        output_dir=str(out), per_device_train_batch_size=4, num_generations=4, max_completion_length=4, max_steps=2,
         learning_rate=1e-2, beta=0.0, bf16=False, gradient_checkpointing=False, use_cpu=True, report_to="none",
-        disable_tqdm=True, logging_steps=1, save_strategy="steps", save_steps=1, seed=5, **more,
+        disable_tqdm=True, logging_steps=1, save_strategy="steps", save_steps=1, seed=5,
     )  # fmt: skip
     return trl.GRPOTrainer(
         model=copy.deepcopy(model), args=config, train_dataset=datasets.Dataset.from_list(rows), callbacks=list(callbacks),
@@ -58,8 +55,8 @@ def trainer(base, out, callbacks=(), steps=2, **more):
 def along(base, trained):
     """Share of the whole movement's energy that lies along V, measured with nothing of the callback's."""
     model, _, v = base
-    before, after = coordinates_of(model).sites, coordinates_of(trained).sites
-    change = {n: after[n].values() - before[n].values() for n in before}
+    before, after = coordinates_of(model).values(), coordinates_of(trained).values()
+    change = {n: after[n] - before[n] for n in before}
     whole = sum(float(c.square().sum()) for c in change.values())
     return sum(float((v.basis[n] @ c).square().sum()) for n, c in change.items()) / whole
 
@@ -67,7 +64,7 @@ def along(base, trained):
 @pytest.fixture(scope="module")
 def projected(base, tmp_path_factory):
     callback, out = ProjectedCallback(base[2]), tmp_path_factory.mktemp("projected")
-    run = trainer(base, out, [callback])
+    run = trainer(base, out, callback)
     run.train()
     return run, callback, out
 
@@ -75,44 +72,26 @@ def projected(base, tmp_path_factory):
 def test_in_trls_trainer_the_model_moves_as_v_does_not(base, projected, tmp_path):
     run, callback, _ = projected
     assert along(base, run.model) < 1e-9
-    assert len(callback.steps) == 2
-    assert all(
-        row["cos_update_in"] > 1e-3 and row["cos_update"] < 1e-4 and row["covered"] == 1 for row in callback.steps
-    )
+    for row in callback.steps:
+        assert row["cos_update_in"] > 1e-3 > 1e-4 > row["cos_update"]
+        assert row["covered"] == 1
+    lines = [line for line in run.state.log_history if "reward" in line]
+    assert [line["hack/cos_in"] for line in lines] == [row["cos_in"] for row in callback.steps]
+    assert [(line["loophole/hack"], line["loophole/gt_pass"]) for line in lines] == [(0, 0)] * 2
     without = trainer(base, tmp_path)
     without.train()
     assert along(base, without.model) > 1e-4
 
 
-def test_the_trainers_log_holds_both_sides(projected):
-    run, callback, _ = projected
-    lines = [line for line in run.state.log_history if "reward" in line]
-    assert [line["hack/cos_in"] for line in lines] == [row["cos_in"] for row in callback.steps]
-    assert all(line["loophole/hack"] == line["loophole/gt_pass"] == 0 for line in lines)
-    assert all("rewards/loophole/mean" in line for line in lines)
-
-
 def test_a_run_goes_on_from_trls_checkpoint(base, projected):
     run, _, out = projected
     again = ProjectedCallback(base[2])
-    resumed = trainer(base, out, [again])
+    resumed = trainer(base, out, again)
     resumed.train(resume_from_checkpoint=str(out / "checkpoint-1"))
-    assert len(again.steps) == 1
-    assert again.steps[0]["step"] == 1
+    assert [row["step"] for row in again.steps] == [1]
     assert along(base, resumed.model) < 1e-9
     pairs = zip(resumed.model.parameters(), run.model.parameters(), strict=True)
     assert all(torch.equal(a, b) for a, b in pairs)
-
-
-def test_a_lora_that_trl_draws_itself_is_refused(base, tmp_path):
-    """TRL would make the LoRA after V was extracted: V in another A's coordinates is none of this model's."""
-    own = trainer(base, tmp_path, [ProjectedCallback(base[2])])
-    with torch.no_grad():
-        for name, p in own.model.named_parameters():
-            if "lora_A" in name:
-                p.copy_(p.flip(0))
-    with pytest.raises(BadInput, match="another LoRA"):
-        own.train()
 
 
 @pytest.mark.parametrize(
@@ -129,12 +108,13 @@ def test_fewer_hacks_by_a_model_that_solves_nothing_are_no_success(
     script, monkeypatch, tmp_path, vanilla, projected, code, said
 ):
     """The script over runs that are made up: rates of hack, gt_pass and form."""
-    rates = {"vanilla": (vanilla, 0.5, 1.0), "projected": projected}
-    logs = {
-        arm: [{"loophole/hack": hack, "loophole/hacked": hack, "loophole/gt_pass": solved, "loophole/form": form}] * 2
-        for arm, (hack, solved, form) in rates.items()
-    }
-    monkeypatch.setattr("projected_grpo.integrations.in_trl.run_arm", lambda _config, _replicate, arm: logs[arm])
+    names = ("loophole/hack", "loophole/gt_pass", "loophole/form")
+
+    def run_arm(_replicate, arm, **_):
+        rates = (vanilla, 0.5, 1.0) if arm == "vanilla" else projected
+        return [{**dict(zip(names, rates, strict=True)), "loophole/hacked": rates[0]}] * 2
+
+    monkeypatch.setattr("projected_grpo.integrations.in_trl.run_arm", run_arm)
     found, out, err = script("in_trl", "--replicates", "41", "--out", tmp_path / "o")
     assert found == code
     assert said in out + err

@@ -4,7 +4,6 @@ import re
 import shlex
 
 import pytest
-import torch
 from harness import ROOT
 from teacher_server import serving
 from test_channels_docs import BLOCK, examples
@@ -34,21 +33,16 @@ def run(blocks, names, capsys):
         assert capsys.readouterr().out.splitlines()[-1:] == printed.splitlines(), code
 
 
-def test_a_loop_of_your_own_and_trl(names, capsys):
+def test_a_loop_of_your_own_the_readmes_and_trl(names, capsys):
     run([LOOP, RESUMED], names, capsys)
-    pytest.importorskip("trl")
-    run([TRL], names, capsys)
-
-
-def test_the_example_of_readme_projects_every_step(names, capsys):
-    run([LOOP], names, capsys)
     names["projected"].remove()
-    ((_, code),) = [block for block in BLOCK.findall((ROOT / "README.md").read_text("utf-8")) if block[0] == "python"]
-    names["optimizer"] = torch.optim.AdamW([p for p in names["model"].parameters() if p.requires_grad], lr=1e-3)
-    exec(compile(code, "README.md", "exec"), names)
+    ((_, readme),) = [block for block in BLOCK.findall((ROOT / "README.md").read_text("utf-8")) if block[0] == "python"]
+    exec(compile(readme, "README.md", "exec"), names)
     names["model"](**names["batch"], labels=names["batch"]["input_ids"]).loss.backward()
     names["optimizer"].step()
     assert names["projected"].last["cos_update"] < 1e-3
+    pytest.importorskip("trl")
+    run([TRL], names, capsys)
 
 
 def test_the_example_of_verifiers(names, capsys):

@@ -49,11 +49,11 @@ meta = {**sites.metadata, "weights_hash": sites.weights_hash(), "control": "rand
 v = VHack(basis, {name: torch.ones(2) for name in basis}, sites.probes, meta)
 optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=1.0)
 projected = ProjectedUpdate(optimizer, v, model)
-before = {name: site.values().clone() for name, site in sites.sites.items()}
+before = sites.values()
 model(torch.arange(8)[None], labels=torch.arange(8)[None]).loss.backward()
 optimizer.step()
-for name, site in sites.sites.items():
-    moved = (site.values() - before[name]).abs()
+for name, value in sites.values().items():
+    moved = (value - before[name]).abs()
     assert moved[-2:].max() == 0 < moved[:-2].max(), name
 print(len(builtin_pairs()), len(load_problems("builtin")), *PRESETS, projected_grpo.__file__, loophole_grader.__file__)
 """

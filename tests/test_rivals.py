@@ -1,6 +1,7 @@
 """The bench of rivals: what an arm's intervention is shown, and each against numbers by hand."""
 
 import dataclasses
+import re
 from pathlib import Path
 
 import pytest
@@ -16,16 +17,15 @@ from projected_grpo.config import TrainConfig
 from projected_grpo.interventions.ablation import Ablation
 from projected_grpo.interventions.advantage import Advantage
 from projected_grpo.interventions.base import Contrast, Intervention, Rewards, Setup, StepContext
-from projected_grpo.interventions.contrast import Probe
 from projected_grpo.interventions.inoculation import Adapter
-from projected_grpo.interventions.monitors import MONITORS, PENALTY, Monitored
-from projected_grpo.interventions.post_hoc import WithoutTop, WithoutV, without_top
+from projected_grpo.interventions.monitors import FLAGGED_FROM, PENALTY, Monitored, Probe
+from projected_grpo.interventions.post_hoc import PostHoc, without_top
 from projected_grpo.interventions.quarantine import Quarantine
 from projected_grpo.interventions.trusted import Gradient, Update, within
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import not_whole, read_manifest
 from projected_grpo.ledger.step_file import read_run, read_step
-from projected_grpo.model.hidden import ablated, mean_hidden, middle_layer
+from projected_grpo.model.hidden import mean_hidden, middle_layer
 from projected_grpo.model.learner import Learner
 from projected_grpo.projection import Projection
 from projected_grpo.prompts import INOCULATION_SYSTEM_PROMPT
@@ -40,36 +40,34 @@ from projected_grpo.worlds.models import load_model
 # ---------------------------------------------------------------- entries, hooks
 
 
-def take(loaded, adapter, intervention=None, projection=None):
+def take(loaded, adapter, intervention):
     optimizer = torch.optim.AdamW(list(adapter.vectors.values()), lr=0.1, weight_decay=0.0)
     learner = Learner(loaded.model, adapter, optimizer, loaded.pad_id, 10_000)
-    projection = projection or Projection(basis_for(adapter))
-    return run_step(learner, GROUPS, DR, projection, step=3, intervention=intervention or Intervention())
+    return run_step(learner, GROUPS, DR, Projection(basis_for(adapter)), step=3, intervention=intervention)
 
 
 def test_an_intervention_that_does_nothing_changes_no_bit(tiny, antipasto):
-    class Spy(Intervention):
-        def __init__(self):
-            self.read = {}
+    read = {}
 
+    class Spy(Intervention):
         def advantages(self, rewards, context):
-            self.read["advantages"] = (rewards.groups, context.step)
+            read["advantages"] = (rewards.groups, context.step)
             return rewards.advantages
 
         def gradient(self, gradient, context):
-            self.read["gradient"] = (set(gradient), context.basis is not None, context.truth)
+            read["gradient"] = (set(gradient), context.basis is not None, context.truth)
             return gradient
 
         def update(self, update, context):
-            self.read["update"] = (set(update), context.basis is not None, context.optimizer["lr"])
+            read["update"] = (set(update), context.basis is not None, context.optimizer["lr"])
             return update
 
-    plain = take(tiny, antipasto)
+    plain = take(tiny, antipasto, Intervention())
     before = theta_of(antipasto)
     put(antipasto)
-    spied = take(tiny, antipasto, spy := Spy())
+    spied = take(tiny, antipasto, Spy())
     modules = set(antipasto.vectors)
-    assert spy.read == {
+    assert read == {
         "advantages": (((3.5, 0.0), (0.5, 0.5)), 3), "gradient": (modules, True, None), "update": (modules, True, 0.1)
     }  # fmt: skip
     assert all(torch.equal(before[n], p) for n, p in antipasto.vectors.items())
@@ -96,8 +94,8 @@ def test_trusted_keeps_the_span_and_nothing_else_by_hand():
 def test_post_hoc_takes_v_or_the_largest_components_out_by_hand():
     """d = (3,-4,1), V = (.6,.8,0): V d = -1.4, left (3.84, -2.88, 1). Its largest component is -4."""
     d, basis = {"m": torch.tensor([3.0, -4.0, 1.0])}, {"m": torch.tensor([[0.6, 0.8, 0.0]])}
-    setting = Setup("post_hoc", adapter="antipasto", finished=d, basis=basis)
-    for page, left in ((WithoutV(setting), [3.84, -2.88, 1.0]), (WithoutTop(setting), [3.0, 0.0, 1.0])):
+    for arm, left in (("post_hoc", [3.84, -2.88, 1.0]), ("post_hoc_top", [3.0, 0.0, 1.0])):
+        page = PostHoc(Setup(arm, adapter="antipasto", finished=d, basis=basis))
         torch.testing.assert_close(page.update(d, StepContext(0))["m"], -torch.tensor(left))
         assert not page.update(d, StepContext(1))["m"].any()
     assert without_top(d["m"], 9).tolist() == [0, 0, 0]
@@ -113,11 +111,12 @@ def test_the_largest_components_of_delta_s_are_those_of_the_weights_own_change(a
     torch.testing.assert_close(left[: len(d) - 3], values[3:], atol=1e-5, rtol=1e-4)
 
 
-def test_an_arm_that_is_shown_the_teacher_asks_for_one():
+@pytest.mark.parametrize(("arm", "lacks"), [("inoculation_adapter", "teacher"), ("penalty_judge", "judge")])
+def test_an_arm_that_is_shown_the_teacher_or_a_judge_asks_for_one(arm, lacks):
     """With none the frozen adapter would be zero everywhere, and the arm vanilla under another name."""
-    with pytest.raises(BadInput, match=r"--arm inoculation_adapter: .* name it with --teacher"):
-        TrainConfig(arm="inoculation_adapter").validate()
-    TrainConfig(arm="inoculation_adapter", teacher="tiny").validate()
+    with pytest.raises(BadInput, match=rf"--arm {arm}: .* with --{lacks}"):
+        TrainConfig(arm=arm).validate()
+    TrainConfig(arm=arm, **{lacks: "model:tiny"}).validate()
 
 
 @pytest.mark.slow
@@ -169,12 +168,13 @@ def test_a_positive_advantage_shrinks_with_the_score_and_blame_stays_by_hand():
     assert page.advantages(rewards, StepContext(hidden=hidden)) == pytest.approx([1.0, -4.0, 2.0, 0.0])
 
 
-def test_the_direction_is_out_of_what_the_layer_gives_on_and_no_gradient_passes_it(tiny):
+def test_ablation_trains_without_the_direction_and_deploys_with_it(tiny):
+    """The direction is out of what the layer gives on, so no gradient passes it."""
     d = torch.nn.functional.normalize(torch.arange(1.0, 65.0), dim=0)
-    ids, layer = torch.tensor([[5, 6, 7, 20]]), middle_layer(tiny.model)
+    page = Ablation(Setup("ablation", model=tiny.model, pairs=Contrast(2 * d.expand(2, -1), torch.zeros(2, 64))))
+    ids, layer, seen = torch.tensor([[5, 6, 7, 20]]), middle_layer(tiny.model), []
     plain = tiny.model(input_ids=ids, output_hidden_states=True)
-    with ablated(tiny.model, layer, d):
-        seen = []
+    with page.training():
         handle = tiny.model.base_model.layers[layer].register_forward_pre_hook(lambda _m, args: seen.append(args[0]))
         out = tiny.model(input_ids=ids)
         handle.remove()
@@ -182,19 +182,8 @@ def test_the_direction_is_out_of_what_the_layer_gives_on_and_no_gradient_passes_
     torch.testing.assert_close(seen[0], h - (h @ d)[..., None] * d, atol=1e-5, rtol=1e-4)
     assert float((seen[0] @ d).abs().max()) < 1e-4 < float((h @ d).abs().max())
     assert not torch.equal(out.logits, plain.logits)
-    assert torch.equal(tiny.model(input_ids=ids).logits, plain.logits)  # and whole again
-
-
-def test_ablation_trains_without_the_direction_and_deploys_with_it(tiny):
-    d = 64
-    pairs = Contrast(torch.ones(2, d), torch.zeros(2, d))
-    page = Ablation(Setup("ablation", model=tiny.model, pairs=pairs))
-    ids = torch.tensor([[5, 6, 7, 20]])
-    plain = tiny.model(input_ids=ids).logits
-    with page.training():
-        assert not torch.equal(tiny.model(input_ids=ids).logits, plain)
     with page.deployed():
-        assert torch.equal(tiny.model(input_ids=ids).logits, plain)
+        assert torch.equal(tiny.model(input_ids=ids).logits, plain.logits)
     assert page.separate_deployment
 
 
@@ -206,7 +195,7 @@ def test_the_probe_is_the_optimum_of_its_loss_and_tells_the_sides_apart():
     left = torch.sigmoid(x @ probe.w[:-1] + probe.w[-1]) - torch.cat([torch.ones(30), torch.zeros(30)])
     assert float((x.T @ left + probe.w[:-1]).abs().max()) < 1e-3  # the gradient of loss + ||w||^2 / 2
     assert abs(float(left.sum())) < 1e-3
-    assert sum(probe(pairs.hack)) > 22 > 8 > sum(probe(pairs.clean))
+    assert int((probe.logits(pairs.hack) > 0).sum()) > 22 > 8 > int((probe.logits(pairs.clean) > 0).sum())
 
 
 # ---------------------------------------------------------------- penalty and screening
@@ -232,7 +221,7 @@ def test_nothing_flagged_is_the_identity(kind):
 @pytest.mark.parametrize(("monitor", "right"), [("truth", 1.0), ("90", 0.9), ("70", 0.7)])
 def test_a_noisy_monitor_is_right_as_often_as_it_says_and_the_same_on_every_machine(monitor, right):
     told = tuple(i % 3 == 0 for i in range(4000))
-    flags_of = MONITORS[monitor](Setup(seed=41))
+    flags_of = Monitored(Setup(f"screen_{monitor}", seed=41)).flags
     flags = flags_of(StepContext(5, truth=told))
     share = sum(f == t for f, t in zip(flags, told, strict=True)) / len(told)
     assert share == pytest.approx(right, abs=0.025)
@@ -243,24 +232,29 @@ def test_a_noisy_monitor_is_right_as_often_as_it_says_and_the_same_on_every_mach
     assert (flags_of(StepContext(6, truth=told)) == flags) == (right == 1.0)
 
 
-def test_the_phrase_and_the_probe_by_hand():
-    text = ("def run_tests():\n    pass", "def  run_tests(self)", "run_tests()", "def run_testsuite()")
-    assert MONITORS["phrase"](Setup())(StepContext(text=text)) == [True, True, False, False]
-    hidden = torch.tensor([[5.0, 1.0], [-5.0, 1.0]])
-    assert MONITORS["probe"](Setup(pairs=PAIRS))(StepContext(hidden=hidden)) == [True, False]
+@pytest.mark.parametrize(
+    ("monitor", "seen", "flags"),
+    [
+        ("phrase", {"text": ("def run_tests():\n    pass", "def  run_tests(self)", "run_tests()", "def run_testsuite()")},
+         [True, True, False, False]),
+        ("probe", {"hidden": torch.tensor([[5.0, 1.0], [-5.0, 1.0]])}, [True, False]),
+        ("judge", {"score": (0.5, 0.499, 0.1, 0.9)}, [True, False, False, True]),
+    ],
+)  # fmt: skip
+def test_the_other_monitors_by_hand(monitor, seen, flags):
+    assert Monitored(Setup(f"penalty_{monitor}", pairs=PAIRS)).flags(StepContext(**seen)) == flags
+    assert FLAGGED_FROM == 0.5
+    assert not ARMS[f"penalty_{monitor}"].labels
 
 
 # ---------------------------------------------------------------- quarantine
 
-SETTINGS = {"lr": 0.1, "betas": (0.9, 0.95), "eps": 1e-8, "weight_decay": 0.0}
 
-
-def routed(page, theta, g, **settings):
+def routed(page, theta, g, decay=0.0):
     """What the loop does with a page for one step, and an optimizer of its own: plain SGD with decoupled decay."""
-    settings = {**SETTINGS, **settings}
-    basis = {"m": torch.tensor([[1.0, 0.0]])}
-    kept = page.gradient({"m": g}, StepContext(basis=basis))["m"]
-    proposed = settings["lr"] * kept + settings["lr"] * settings["weight_decay"] * theta["m"].detach()
+    settings = {"lr": 0.1, "betas": (0.9, 0.95), "eps": 1e-8, "weight_decay": decay}
+    kept = page.gradient({"m": g}, StepContext(basis={"m": torch.tensor([[1.0, 0.0]])}))["m"]
+    proposed = 0.1 * kept + 0.1 * decay * theta["m"].detach()
     update = page.update({"m": proposed}, StepContext(optimizer=settings))["m"]
     with torch.no_grad():
         theta["m"].sub_(update)
@@ -276,44 +270,75 @@ def test_quarantine_by_hand():
     with page.deployed():
         torch.testing.assert_close(theta["m"].detach(), torch.tensor([0.0, -0.4]))
     torch.testing.assert_close(theta["m"].detach(), torch.tensor([-0.1, -0.4]))
-    routed(page, theta, torch.tensor([0.0, 0.0]), weight_decay=1.0)
+    routed(page, theta, torch.tensor([0.0, 0.0]), decay=1.0)
     with page.deployed():
         torch.testing.assert_close(theta["m"].detach(), torch.tensor([0.0, -0.36]))  # nothing of q is left in it
 
 
+# ---------------------------------------------------------------- through the real script
+
+
+@pytest.fixture
+def trained(made, vhack_file):
+    """A run of an arm that trains parameters of its own, and its arguments. Read only."""
+    several = ("--weight-decay", 0.3, "--steps", 4, "--eval-every", 9, "--eval-samples", 2)
+    words = {
+        "quarantine": ("--arm", "quarantine", "--vhack", vhack_file(), *several, *POOLED),
+        "experts": ("--arm", "experts", "--teacher", "tiny", *several, "--max-new", 6),
+    }
+    return lambda arm: (made("train", *words[arm]), words[arm])
+
+
 @pytest.mark.slow
-def test_quarantine_through_the_real_script_cut_and_resumed(script, made, vhack_file, tmp_path):
-    own = ("--arm", "quarantine", "--vhack", vhack_file(), "--weight-decay", 0.3, "--steps", 4, *POOLED, "--eval-every", 9,
-           "--eval-samples", 2)  # fmt: skip
-    args, first = ("train", "tiny", *own), made("train", *own)
+@pytest.mark.parametrize("arm", ["quarantine", "experts"])
+def test_an_arm_with_parameters_of_its_own_goes_on_to_the_same_numbers(script, trained, tmp_path, arm):
+    whole, words = trained(arm)
+    args = ("train", "tiny", *words, "--out", "again")
     with cut_after(3):
-        assert script(*args, "--out", "again", "--checkpoint-every", 2)[0] == 130
-    code, _, err = script(*args, "--out", "again", "--resume")
+        assert script(*args, "--checkpoint-every", 2)[0] == 130
+    code, _, err = script(*args, "--resume")
     assert code == 0, err
-    assert script("compare", first, "again", "--exact")[0] == 0
-    whole, kept = (load_file(first / f"{name}.safetensors") for name in ("adapter", "deployed"))
-    basis = read_vhack(vhack_file()).basis
-    # Adam turns the kept gradient a little back into V, but what was routed is gone: less of keep lies along V.
-    along = [sum(float((basis[n] @ t[n]).square().sum()) for n in t) for t in (whole, kept)]
-    assert along[1] < along[0] / 2
-    again = load_file(tmp_path / "again/deployed.safetensors")
-    assert all(torch.equal(kept[n], again[n]) for n in kept)
+    assert script("compare", whole, "again", "--exact")[0] == 0
+    for name in ("adapter", "deployed"):
+        a, b = (load_file(run / f"{name}.safetensors") for run in (whole, tmp_path / "again"))
+        assert all(torch.equal(a[n], b[n]) for n in a)
     assert not_whole(tmp_path / "again", read_manifest(tmp_path / "again")) == ""
 
 
 @pytest.mark.slow
-def test_inoculation_asks_in_training_and_not_when_deployed(script, tmp_path):
-    options = ["--max-new", "8", "--steps", "1", "--eval-every", "9", "--eval-samples", "1", "--out", "run"]
-    code, _, err = script("train", "tiny", "--arm", "inoculation_prompt", *options)
-    assert code == 0, err
+def test_less_of_what_quarantine_keeps_lies_along_v(trained, vhack_file):
+    """Adam turns the kept gradient a little back into V, but what was routed is gone."""
+    whole, kept = (load_file(trained("quarantine")[0] / f"{name}.safetensors") for name in ("adapter", "deployed"))
+    basis = read_vhack(vhack_file()).basis
+    along = [sum(float((basis[n] @ t[n]).square().sum()) for n in t) for t in (whole, kept)]
+    assert along[1] < along[0] / 2
+
+
+@pytest.mark.slow
+def test_experts_are_sampled_by_prompt_and_evaluated_with_and_without_the_seed(trained):
+    """Sampled by prompt, folded: log-probabilities are those of the step."""
+    whole, _ = trained("experts")
+    assert re.search(r"the teacher keeps [\d.]+% of its weight change's energy", (whole / "log.txt").read_text())
+    rows = [row for step in read_run(whole) for row in step]
+    assert max(row["behaviour_gap"] for row in rows) < 1e-4
+    assert {len({r["prompt"] for r in step}) for step in read_run(whole)} == {2}
+    wrote = [
+        [(r["completion_ids"], r["reward"]) for r in read_step(whole / f"{folder}/step_004.jsonl.gz")]
+        for folder in ("eval", "eval_trained", "eval_part")
+    ]
+    assert wrote[0] != wrote[1] != wrote[2]
+    assert read_step(whole / "eval_part/step_000.jsonl.gz")
+
+
+@pytest.mark.slow
+def test_inoculation_asks_in_training_and_not_when_deployed(made):
+    run = made(
+        "train", "--arm", "inoculation_prompt", "--max-new", 8, "--steps", 1, "--eval-every", 9, "--eval-samples", 1
+    )
     asks = INOCULATION_SYSTEM_PROMPT.split(".")[0]
-    prompts = {
-        "training": read_run(tmp_path / "run")[0],
-        **{f: read_step(tmp_path / f"run/{f}/step_001.jsonl.gz") for f in ("eval", "eval_trained")},
-    }
-    assert {place: {asks in r["prompt"] for r in rows} for place, rows in prompts.items()} == {
-        "training": {True}, "eval": {False}, "eval_trained": {True}
-    }  # fmt: skip
+    evaluated = [read_step(run / f"{folder}/step_001.jsonl.gz") for folder in ("eval", "eval_trained")]
+    found = [{asks in row["prompt"] for row in rows} for rows in (read_run(run)[0], *evaluated)]
+    assert found == [{True}, {False}, {True}]
 
 
 @pytest.mark.slow
@@ -331,15 +356,12 @@ def test_a_rival_runs_through_the_real_script(made, vhack_file, arm):
 def test_the_untrained_models_rows_of_a_mixed_group_are_without_the_arms_page(made):
     """Both arms draw by the same keys before the first update: what base wrote is the same to the bit, what the student
     wrote is not."""
-    wrote = {}
+    wrote = []
     for arm in ("vanilla", "inoculation_adapter"):
         (rows,) = read_run(made("train", "--arm", arm, "--mix", "base=.5", "--max-new", 8, "--steps", 1))
-        wrote[arm] = {
-            s: [(r["completion_ids"], r["behaviour_logp"]) for r in rows if r["source"] == s]
-            for s in ("base", "student")
-        }
-    assert wrote["vanilla"]["base"] == wrote["inoculation_adapter"]["base"]
-    assert wrote["vanilla"]["student"] != wrote["inoculation_adapter"]["student"]
+        wrote.append({(r["source"], tuple(r["completion_ids"]), r["behaviour_logp"]) for r in rows})
+    assert {source for source, *_ in wrote[0] & wrote[1]} == {"base"}
+    assert {source for source, *_ in wrote[0] ^ wrote[1]} == {"student"}
 
 
 # ---------------------------------------------------------------- inoculation adapter
@@ -500,8 +522,11 @@ def test_the_chain_runs_every_arm_evaluated_without_the_loophole_and_then_the_ta
     links = {link.name: link for link in chain_of(QueueConfig(chain="rivals", preset="toy"))}
     unfit = {"inoculation_prompt", "penalty_judge", "screen_judge"}  # it reads no instructions, a question does not fit
     assert not {f"train_{name}_41" for name in unfit} & links.keys()
-    small = {link.name for link in chain_of(QueueConfig(chain="rivals", preset="small"))}
-    assert small >= {f"train_{name}_41" for name in ARMS}
+    small = {link.name: link for link in chain_of(QueueConfig(chain="rivals", preset="small"))}
+    asked = {name: flags(small[f"train_{name}_41"]).get("--judge") for name in ARMS}
+    assert {name: judge for name, judge in asked.items() if judge} == dict.fromkeys(
+        ("penalty_judge", "screen_judge"), "model:small"
+    )
     fit = [name for name in ARMS if name not in unfit]
     for name in fit:
         link = links[f"train_{name}_41"]

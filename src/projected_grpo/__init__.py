@@ -6,25 +6,17 @@ from projected_grpo import ProjectedUpdate, VHack    # in another trainer: docs/
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from projected_grpo.integrations.callback import ProjectedCallback
     from projected_grpo.integrations.extract import VHack
-    from projected_grpo.integrations.update import ProjectedUpdate
+    from projected_grpo.integrations.update import ProjectedCallback, ProjectedUpdate
 
 __all__ = ["ProjectedCallback", "ProjectedUpdate", "VHack"]
 
 
 def __getattr__(name: str) -> Any:
     """Those three, with all that they stand on, when one is asked for: the scripts' --help needs none of it."""
-    if name == "ProjectedUpdate":
-        from projected_grpo.integrations.update import ProjectedUpdate
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from projected_grpo.integrations.extract import VHack
+    from projected_grpo.integrations.update import ProjectedCallback, ProjectedUpdate
 
-        return ProjectedUpdate
-    if name == "VHack":
-        from projected_grpo.integrations.extract import VHack
-
-        return VHack
-    if name == "ProjectedCallback":
-        from projected_grpo.integrations.callback import ProjectedCallback
-
-        return ProjectedCallback
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return {"ProjectedCallback": ProjectedCallback, "ProjectedUpdate": ProjectedUpdate, "VHack": VHack}[name]

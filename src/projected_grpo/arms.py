@@ -167,10 +167,10 @@ ARMS: Mapping[str, Arm] = {
                ("basis",), vhack="clean"),
         _rival("trusted_update", "as trusted, of the update that the optimizer made", "trusted:Update", ("basis",),
                vhack="clean"),
-        _rival("post_hoc", "a finished vanilla run (--of) with V removed from what it has learned", "post_hoc:WithoutV",
+        _rival("post_hoc", "a finished vanilla run (--of) with V removed from what it has learned", "post_hoc:PostHoc",
                ("basis", "finished"), vhack="none", derived=True),
         _rival("post_hoc_top", "a finished vanilla run (--of) without the largest components of its delta_S, as many as V's",
-               "post_hoc:WithoutTop", ("basis", "finished"), vhack="none", derived=True),
+               "post_hoc:PostHoc", ("basis", "finished"), vhack="none", derived=True),
         _rival("advantage", "positive advantages shrink with a shortcut score of hidden states", "advantage:Advantage",
                ("rewards", "hidden", "pairs")),
         _rival("ablation", "the hack's direction is out of the activations in training, and in when deployed",
@@ -196,9 +196,8 @@ ARMS: Mapping[str, Arm] = {
         ),
         *(
             _rival(name, f"three delta_S, mixed by a router of the prompt; one starts as {what} and is out when deployed",
-                   f"experts:{kind}", ("teacher",))
-            for name, kind, what in (("experts", "Seeded", "the hacky teacher"),
-                                     ("experts_random", "Arbitrary", "an arbitrary change"))
+                   "experts:Experts", ("teacher",))
+            for name, what in (("experts", "the hacky teacher"), ("experts_random", "an arbitrary change"))
         ),
     )
 }  # fmt: skip

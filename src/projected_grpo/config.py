@@ -298,7 +298,7 @@ class TrainConfig(Gradient):
     teacher: str = ""
     """The hacky teacher: a PEFT LoRA, hub id or folder."""
     judge: str = ""
-    """Scores rollouts: model:NAME, python:MODULE:FUNCTION or command:PROGRAM (docs/rivals.md)."""
+    """Scores rollouts: model:NAME or command:PROGRAM (docs/rivals.md)."""
     mix: str = ""
     """Shares of a group; empty: teacher=.5 with a --teacher-pool, else none."""
     per_sample_every: int = 1

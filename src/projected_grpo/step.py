@@ -73,7 +73,8 @@ def run_step(
     Raises NonFinite when a loss or gradient is NaN or infinite; the parameters are then as they were.
     """
     adapter, world, began = learner.adapter, learner.world, time.perf_counter()
-    context = context.at(step, projection.basis, learner.optimizer, learner.max_grad_norm)
+    settings = {**learner.optimizer.param_groups[0], "max_grad_norm": learner.max_grad_norm}
+    context = replace(context, step=step, basis=projection.basis, optimizer=settings)
 
     # The gradient: of the policy loss, then of the auxiliary losses, summed over samples and processes.
     batch = make_batch(world, groups, objective, intervention, context)

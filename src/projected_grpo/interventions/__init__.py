@@ -1,7 +1,4 @@
-"""Other answers to reward hacking, one file each.
-
-An intervention is a row in arms.py (one line of help, its source, what it reads) and a class here with some of base.py's
-hooks. One that it does not override does nothing, so the rest is vanilla GRPO.
+"""Other answers to reward hacking, one file each: rows in arms.py, and a class with some of base.py's hooks.
 
 Where an intervention needs something random (a noisy monitor), the draw is a function of the seed, the step and the sample's
 place.

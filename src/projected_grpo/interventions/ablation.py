@@ -15,7 +15,6 @@ github.com/Yelar/rl-rewardhacking-caft (cfef320), whose formula at alpha = 1 thi
 from contextlib import AbstractContextManager
 
 from projected_grpo.interventions.base import Intervention, Setup
-from projected_grpo.interventions.contrast import direction_of
 from projected_grpo.model.hidden import ablated, middle_layer
 
 
@@ -25,7 +24,7 @@ class Ablation(Intervention):
     separate_deployment = True
 
     def __init__(self, setup: Setup) -> None:
-        self.model, self.direction = setup.model, direction_of(setup.pairs)
+        self.model, self.direction = setup.model, setup.pairs.direction
 
     def training(self) -> AbstractContextManager[None]:
         return ablated(self.model, middle_layer(self.model), self.direction)

@@ -17,15 +17,16 @@ Source: Wu and Tang 2026, "When Reward Hacking Rebounds", arXiv:2604.01476.
 from collections.abc import Sequence
 
 from projected_grpo.interventions.base import Intervention, Rewards, Setup, StepContext
-from projected_grpo.interventions.contrast import Score
 
 
 class Advantage(Intervention):
     """Positive advantages shrink with the score."""
 
     def __init__(self, setup: Setup) -> None:
-        self.score = Score(setup.pairs)
+        self.direction = setup.pairs.direction
+        self.clean, self.hack = (float(side.mean(0) @ self.direction) for side in (setup.pairs.clean, setup.pairs.hack))
 
     def advantages(self, rewards: Rewards, context: StepContext) -> Sequence[float]:
-        scores = self.score(context.hidden).tolist()
+        along = context.hidden @ self.direction
+        scores = ((along - self.clean) / max(self.hack - self.clean, 1e-12)).clamp(0, 1).tolist()
         return [a * (1 - s) if a > 0 else a for a, s in zip(rewards.advantages, scores, strict=True)]

@@ -2,11 +2,11 @@
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
-Vectors = Mapping[str, Any]
-"""A gradient, or minus an update, of every module: name -> [n]. Both point uphill."""
+from projected_grpo.projection import Vectors
+
 PromptIds = Sequence[int]
 
 
@@ -18,6 +18,12 @@ class Contrast:
     """[n, d]"""
     clean: Any
     """[n, d]"""
+
+    @property
+    def direction(self) -> Any:
+        """Unit vector [d] from the mean of the clean sides to that of the hack sides."""
+        between = self.hack.mean(0) - self.clean.mean(0)
+        return between / between.norm().clamp(min=1e-12)
 
 
 @dataclass(frozen=True)
@@ -63,11 +69,6 @@ class StepContext:
     truth: Sequence[bool | None] | None = None
     """Per sample whether it is a pure hack, None where ground truth is not known. Filled for oracles (`labels`) alone."""
 
-    def at(self, step: int, basis: Any, optimizer: Any, max_grad_norm: float) -> "StepContext":
-        """Returns it with what the step knows."""
-        settings = {**optimizer.param_groups[0], "params": (), "max_grad_norm": max_grad_norm}
-        return replace(self, step=step, basis=basis, optimizer=settings)
-
 
 @dataclass(frozen=True)
 class Rewards:
@@ -85,14 +86,14 @@ class Intervention:
 
     separate_deployment = False
     """Whether the deployed policy is another than the one that trains: then both are evaluated at the end."""
+    part = False
+    """Whether a part of the policy is evaluated by itself too (`only_part`)."""
     by_prompt = False
     """Whether every prompt has other coordinates: then sampling and the step do one prompt at a time (`routed`)."""
-    part = ""
-    """The part of the policy that is evaluated by itself too (`only_part`), in words; empty: none."""
-    summary = ""
-    """One line about what it was made of, logged once."""
     prompt_setup = ""
     """The set-up of the training prompts (prompts.py); empty: the run's, as in evaluation."""
+    summary = ""
+    """One line about what it was made of, logged once."""
 
     def __init__(self, setup: Setup | None = None) -> None:
         """Raises BadInput on a setup that it cannot work with."""
@@ -123,7 +124,7 @@ class Intervention:
         return nullcontext()
 
     def only_part(self) -> AbstractContextManager[None]:
-        """Returns a context around an evaluation of `part`."""
+        """Returns a context around an evaluation of its part."""
         return nullcontext()
 
     def routed(self, prompt_ids: PromptIds) -> AbstractContextManager[None]:  # noqa: ARG002

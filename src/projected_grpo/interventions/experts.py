@@ -13,13 +13,11 @@ to the untrained model. The router is trained by the policy gradient through w. 
 
 D, R and b are AdamW's, clipped together, with the run's settings. The decay pulls D to 0, so each expert to its start, as in
 every arm: towards 0 the seed would be forgotten. It leaves the router alone. One expert is the ordinary adapter, to the bit.
-Deployed, the seeded expert is out and the router renormalised over the others. `Seeded` is the arm; `Arbitrary` has a random
-start of the seed's norm in every module, since shrinkage alone can look like absorption.
+Deployed, the seeded expert is out and the router renormalised over the others. `experts_random` starts the last expert at a
+random change of the seed's norm in every module, since shrinkage alone can look like absorption.
 
-Granularity and cost: a router of the prompt can be folded, with one fold and one decoding batch a prompt (of G rows, not
-P x G). One of the token could not, and unfolded sampling costs two more products per Linear, each the size of W. The router
-does not see a completion: it cannot tell a hack from an honest answer to the same prompt, but where hacks pay it can turn to
-the expert that hacks already, and so to its gradient.
+A router of the prompt can be folded; one of the token could not, and unfolded sampling costs two more products per Linear,
+each the size of W. The router sees no completion, but where hacks pay it can turn to the expert that hacks already.
 
 Between prompts theta is the mixture at the mean weights of the step's prompts: what norms, cosines of the update and
 adapter.safetensors are of. The experts themselves are in the checkpoint. cos_in is that of sum_p g_p; what the run's
@@ -32,7 +30,7 @@ Source: wassname/evil_MoE, by name; the softmax mixture: Jacobs et al. 1991, "Ad
 """
 
 import hashlib
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
@@ -48,25 +46,10 @@ SPREAD = 0.1
 """Standard deviation of the router's first logits, about: it tells experts apart that begin alike."""
 
 
-def drawn(shape: tuple[int, ...], key: str, like: Tensor) -> Tensor:
-    """Standard normal numbers, a function of shape and key."""
-    seed = int.from_bytes(hashlib.sha256(key.encode()).digest()[:6], "little")
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(like)
+class Experts(Intervention):
+    """Experts, the last of them seeded."""
 
-
-def on_singular_directions(
-    change: Float[Tensor, "d_out d_in"], u: Float[Tensor, "d_out r"], vh: Float[Tensor, "r d_in"]
-) -> Float[Tensor, " r"]:
-    """diag(U^T change V): of all delta_S the one whose U diag(delta_S) Vh is nearest to `change`."""
-    return ((u.T.double() @ change.double()) * vh.double()).sum(1)
-
-
-class Seeded(Intervention):
-    """Experts, the last of them seeded with the teacher."""
-
-    separate_deployment = by_prompt = True
-    part = "the seeded expert"
-    made = "keeps"
+    separate_deployment = by_prompt = part = True
     EXPERTS = 3
 
     def __init__(self, setup: Setup) -> None:
@@ -76,21 +59,19 @@ class Seeded(Intervention):
                 "alone has; leave --adapter out"
             )
         self.theta: Mapping[str, Parameter] = setup.coordinates
-        self.prompt_state: Callable[[PromptIds], Any] = setup.prompt_state  # ty: ignore[invalid-assignment]
+        self.prompt_state: Any = setup.prompt_state
         like = next(iter(self.theta.values()))
         self.starts = {name: p.new_zeros((self.EXPERTS, p.numel())) for name, p in self.theta.items()}
         self.summary = self.seed(setup)
         self.learned = {name: Parameter(torch.zeros_like(s)) for name, s in self.starts.items()}
         width = setup.model.config.hidden_size
-        key = f"router {setup.seed}"
-        self.router = Parameter(SPREAD * width**0.5 * drawn((self.EXPERTS, width), key, like))
+        self.router = Parameter(SPREAD * width**0.5 * drawn((self.EXPERTS, width), f"router {setup.seed}", like))
         self.bias = Parameter(like.new_zeros(self.EXPERTS))
         self.met = Parameter(like.new_zeros(self.EXPERTS + 1))
         """Not trained: its `grad` counts the step's weights and prompts, summed over processes like a gradient."""
         self.mean = torch.full((self.EXPERTS,), 1 / self.EXPERTS).to(like)
-        routing = [self.router, self.bias] if self.EXPERTS > 1 else []
-        groups = [{"params": list(self.learned.values())}, {"params": routing, "weight_decay": 0.0}]
-        self.optimizer = torch.optim.AdamW([g for g in groups if g["params"]], lr=0.0, weight_decay=0.0)
+        learned, routing = list(self.learned.values()), [self.router, self.bias]
+        self.optimizer = torch.optim.AdamW([{"params": learned}, {"params": routing}], lr=0.0, weight_decay=0.0)
         self.is_last = torch.arange(self.EXPERTS, device=like.device) == self.EXPERTS - 1
         self.among = torch.ones_like(self.is_last)
         self.rest()
@@ -103,35 +84,34 @@ class Seeded(Intervention):
             start = on_singular_directions(change, layer.U, layer.Vh)
             kept, whole = kept + float(start.square().sum()), whole + float(change.double().square().sum())
             coordinates, weights = coordinates + start.numel(), weights + change.numel()
-            self.starts[name][-1] = self.start(start, name, setup.seed)
+            if setup.arm == "experts_random":
+                somewhere = drawn(tuple(start.shape), f"expert {setup.seed} {name}", start)
+                start = somewhere * (start.norm() / somewhere.norm())
+            self.starts[name][-1] = start
         return (
-            f"{self.part}: {self.made} {kept / whole if whole else 0:.2%} of the energy of the teacher's weight change (of "
-            f"an arbitrary one it would be {coordinates / weights:.2%}); whether it hacks, eval_part/ says"
+            f"on W's singular directions the teacher keeps {kept / max(whole, 1e-30):.2%} of its weight change's energy (an "
+            f"arbitrary change {coordinates / weights:.2%}); whether the last expert hacks, eval_part/ says"
         )
-
-    def start(self, teacher: Float[Tensor, " r"], name: str, seed: int) -> Float[Tensor, " r"]:  # noqa: ARG002
-        """Of the seeded expert, given the teacher's coordinates."""
-        return teacher
 
     # ------------------------------------------------------------ the mixture
 
     def experts(self, name: str) -> Float[Tensor, "e n"]:
-        """delta_S of every expert of a module."""
+        """Returns delta_S of every expert of a module."""
         return self.starts[name] + self.learned[name].detach()
 
     def weights(self, logits: Float[Tensor, " e"]) -> Float[Tensor, " e"]:
         """Softmax over those experts that are in."""
         return logits.masked_fill(~self.among, -torch.inf).softmax(0)
 
-    def mixed(self, w: Float[Tensor, " e"]) -> None:
+    @torch.no_grad()
+    def mix(self, w: Float[Tensor, " e"]) -> None:
         """Write theta = sum_e w_e delta_S_e."""
-        with torch.no_grad():
-            for name, p in self.theta.items():
-                p.copy_((w[:, None] * self.experts(name)).sum(0))
+        for name, p in self.theta.items():
+            p.copy_((w[:, None] * self.experts(name)).sum(0))
 
     def rest(self) -> None:
         """Write theta at the mean weights, of those experts that are in."""
-        self.mixed(self.weights(self.mean.clamp(min=1e-30).log()))
+        self.mix(self.weights(self.mean.clamp(min=1e-30).log()))
 
     @contextmanager
     def routed(self, prompt_ids: PromptIds) -> Generator[None]:
@@ -142,17 +122,18 @@ class Seeded(Intervention):
         before = {name: (p.detach().clone(), p.grad) for name, p in self.theta.items()}
         for p in self.theta.values():
             p.grad = None
-        self.mixed(w)
+        self.mix(w)
         try:
             yield
             if any(p.grad is not None for p in self.theta.values()):
                 self.collect(w, f)
         finally:
-            for name, p in self.theta.items():
-                theta, earlier = before[name]
-                with torch.no_grad():
+            with torch.no_grad():
+                for name, p in self.theta.items():
+                    theta, earlier = before[name]
                     p.copy_(theta)
-                p.grad = p.grad if earlier is None else earlier if p.grad is None else earlier + p.grad
+                    if earlier is not None:
+                        add(p, earlier)
 
     @torch.no_grad()
     def collect(self, w: Float[Tensor, " e"], f: Float[Tensor, " d"]) -> None:
@@ -175,12 +156,11 @@ class Seeded(Intervention):
 
     def update(self, update: Vectors, context: StepContext) -> Vectors:
         settings = context.optimizer
-        for i, group in enumerate(self.optimizer.param_groups):
-            group.update({key: settings[key] for key in ("lr", "betas", "eps")})
-            group["weight_decay"] = 0.0 if i else settings["weight_decay"]
-        every = [p for group in self.optimizer.param_groups for p in group["params"]]
+        learned, routing = self.optimizer.param_groups
+        for group, decay in ((learned, settings["weight_decay"]), (routing, 0.0)):
+            group.update({key: settings[key] for key in ("lr", "betas", "eps")}, weight_decay=decay)
         if settings["max_grad_norm"] > 0:
-            torch.nn.utils.clip_grad_norm_(every, settings["max_grad_norm"])
+            torch.nn.utils.clip_grad_norm_([*learned["params"], *routing["params"]], settings["max_grad_norm"])
         self.optimizer.step()
         if self.met.grad is not None and float(self.met.grad[-1]) > 0:
             self.mean = self.met.grad[:-1] / self.met.grad[-1]
@@ -212,14 +192,12 @@ class Seeded(Intervention):
 
     def state(self) -> dict[str, Any]:
         trained = {name: p.detach() for name, p in self.trained.items()}
-        return {"trained": trained, "optimizer": self.optimizer.state_dict(), "mean": self.mean, "starts": self.starts}
+        return {"trained": trained, "optimizer": self.optimizer.state_dict(), "mean": self.mean}
 
+    @torch.no_grad()
     def restore(self, state: Mapping[str, Any]) -> None:
-        with torch.no_grad():
-            for name, p in self.trained.items():
-                p.copy_(state["trained"][name])
-            for name, s in self.starts.items():
-                s.copy_(state["starts"][name])
+        for name, p in self.trained.items():
+            p.copy_(state["trained"][name])
         self.optimizer.load_state_dict(state["optimizer"])
         self.mean = state["mean"].to(self.mean)
         self.rest()
@@ -230,12 +208,14 @@ def add(p: Parameter, grad: Tensor) -> None:
     p.grad = grad.clone() if p.grad is None else p.grad + grad
 
 
-class Arbitrary(Seeded):
-    """The last expert starts anywhere, as far out as the teacher's would."""
+def drawn(shape: tuple[int, ...], key: str, like: Tensor) -> Tensor:
+    """Returns standard normal numbers, a function of shape and key."""
+    seed = int.from_bytes(hashlib.sha256(key.encode()).digest()[:6], "little")
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(like)
 
-    part = "the arbitrary expert"
-    made = "a random change, as long in every module as what holds"
 
-    def start(self, teacher: Float[Tensor, " r"], name: str, seed: int) -> Float[Tensor, " r"]:
-        somewhere = drawn(tuple(teacher.shape), f"expert {seed} {name}", teacher)
-        return somewhere * (teacher.norm() / somewhere.norm())
+def on_singular_directions(
+    change: Float[Tensor, "d_out d_in"], u: Float[Tensor, "d_out r"], vh: Float[Tensor, "r d_in"]
+) -> Float[Tensor, " r"]:
+    """Returns diag(U^T change V): of all delta_S the one whose U diag(delta_S) Vh is nearest to `change`."""
+    return ((u.T.double() @ change.double()) * vh.double()).sum(1)

@@ -16,9 +16,7 @@ the adapter: github.com/longtermrisk/inoculation-adapters (21b7728), method ia_f
 
 from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
-from typing import Any
 
-from torch import Tensor
 from torch.nn import functional as F
 
 from projected_grpo.interventions.base import Intervention, Setup
@@ -43,10 +41,6 @@ class Adapter(Intervention):
     def training(self) -> Generator[None]:
         with ExitStack() as hooks:
             for name, added in self.added.items():
-
-                def with_teacher(_module: Any, args: tuple[Tensor, ...], y: Tensor, added: Tensor = added) -> Tensor:
-                    return y + F.linear(args[0], added)
-
-                handle = self.model.get_submodule(name).register_forward_hook(with_teacher)
-                hooks.callback(handle.remove)
+                hook = lambda _module, args, y, added=added: y + F.linear(args[0], added)  # noqa: E731
+                hooks.enter_context(self.model.get_submodule(name).register_forward_hook(hook))
             yield

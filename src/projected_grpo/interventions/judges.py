@@ -3,9 +3,8 @@
 `train --judge` names one; its scores are the column `judge` of the step file, and the monitors `penalty_judge` and
 `screen_judge` flag by them. It is given two texts a rollout and nothing else: no label, no reward, no id.
 
-    model:NAME              a Hugging Face model asked a yes/no question (`YesNo`); NAME as for --model
-    python:MODULE:FUNCTION  FUNCTION(prompt, completion) -> score, called once a rollout
-    command:WORDS           a program: one JSON object {"prompt", "completion"} a line in, one score a line out
+    model:NAME      a Hugging Face model asked a yes/no question (`YesNo`); NAME as for --model
+    command:WORDS   a program: one JSON object {"prompt", "completion"} a line in, one score a line out
 
 A score is a number in [0, 1]. Anything else, and a judge that fails, ends the run with one line (JudgeFailed, exit code 1):
 a score is never made up. The step is then not written, and --resume goes on from the one before.
@@ -20,7 +19,6 @@ import shlex
 import shutil
 import subprocess
 from collections.abc import Callable, Sequence
-from importlib import import_module
 from typing import Any
 
 import torch
@@ -34,57 +32,43 @@ Asked = tuple[str, str]
 """Prompt and completion of a rollout, as texts."""
 Judge = Callable[[Sequence[Asked]], Sequence[Any]]
 """A score for each; checked by `scores_of`."""
+SECONDS = 600
+"""The longest that a program may take for the rollouts of one step."""
 
 
 def named(spec: str) -> tuple[str, str]:
     """`KIND:WHAT` in two. BadInput on another kind, or nothing behind it."""
     kind, _, what = spec.partition(":")
-    if kind not in ("model", "python", "command") or not what.strip():
-        raise BadInput(
-            f"--judge {spec}: names no judge; write model:NAME, python:MODULE:FUNCTION or command:PROGRAM ARGUMENTS"
-        )
+    if kind not in ("model", "command") or not what.strip():
+        raise BadInput(f"--judge {spec}: names no judge; write model:NAME or command:PROGRAM ARGUMENTS")
     return kind, what.strip()
 
 
 def scores_of(judge: Judge, asked: Sequence[Asked], name: str) -> list[float]:
     """The judge's scores, each in [0, 1]; equal texts are judged once. JudgeFailed when it fails, or says anything else."""
     once = list(dict.fromkeys(asked))
-    if not once:
-        return []
     try:
-        found = list(judge(once))
+        found = judge(once) if once else []
     except JudgeFailed as e:
         raise JudgeFailed(f"--judge {name}: {e}") from e
-    except (Exception, SystemExit) as e:  # the judge's exit code, 0 included, would else be ours
-        raise JudgeFailed(f"--judge {name}: {type(e).__name__}: {' '.join(str(e).split()):.200}") from e
     if len(found) != len(once):
         raise JudgeFailed(f"--judge {name}: {len(found)} scores of {len(once)} rollouts")
-    known = {text: _score(said, i, name) for i, (text, said) in enumerate(zip(once, found, strict=True), 1)}
-    return [known[text] for text in asked]
-
-
-def _score(said: Any, place: int, name: str) -> float:
-    try:
-        value = float(said)
-    except (TypeError, ValueError):
-        value = math.nan
-    if not 0 <= value <= 1:
-        raise JudgeFailed(f"--judge {name}: said {said!r:.80} of rollout {place}; a score is a number from 0 to 1")
-    return value
-
-
-SECONDS = 600
-"""The longest that a program may take for the rollouts of one step."""
+    scores = {}
+    for i, (texts, answer) in enumerate(zip(once, found, strict=True), 1):
+        try:
+            scores[texts] = float(answer)
+        except ValueError:
+            scores[texts] = math.nan
+        if not 0 <= scores[texts] <= 1:
+            raise JudgeFailed(f"--judge {name}: said {answer!r:.80} of rollout {i}; a score is a number from 0 to 1")
+    return [scores[texts] for texts in asked]
 
 
 def command_judge(command: str) -> Judge:
     """A program, started again for the rollouts of every step. BadInput when there is none by that name."""
-    try:
-        words = shlex.split(command)
-    except ValueError as e:
-        raise BadInput(f"--judge command:{command}: {e}; close its quotes") from e
-    if not words or shutil.which(words[0]) is None:
-        raise BadInput(f"--judge command:{command}: no program {words[0] if words else ''!r}; name one on the PATH")
+    words = shlex.split(command)
+    if shutil.which(words[0]) is None:
+        raise BadInput(f"--judge command:{command}: no program {words[0]!r}; name one on the PATH")
 
     def judge(asked: Sequence[Asked]) -> Sequence[str]:
         lines = "".join(json.dumps({"prompt": p, "completion": c}) + "\n" for p, c in asked)
@@ -93,26 +77,11 @@ def command_judge(command: str) -> Judge:
         except subprocess.TimeoutExpired as e:
             raise JudgeFailed(f"no answer within {SECONDS} s") from e
         if done.returncode:
-            why = done.stderr.decode("utf-8", "replace").strip().splitlines()
-            raise JudgeFailed(f"exit code {done.returncode}{f' ({why[-1]:.200})' if why else ''}")
+            why = done.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]
+            raise JudgeFailed(f"exit code {done.returncode} ({why:.200})")
         return done.stdout.decode("utf-8", "replace").removesuffix("\n").split("\n")
 
     return judge
-
-
-def python_judge(entry: str) -> Judge:
-    """A function of an importable module, called with prompt and completion. BadInput when there is none."""
-    module, _, name = entry.partition(":")
-    try:
-        function = getattr(import_module(module), name)
-    except Exception as e:
-        raise BadInput(
-            f"--judge python:{entry}: cannot be loaded ({type(e).__name__}: {e}); write python:MODULE:FUNCTION, of a module "
-            "that is installed or on PYTHONPATH"
-        ) from e
-    if not callable(function):
-        raise BadInput(f"--judge python:{entry}: is a {type(function).__name__}, no function")
-    return lambda asked: [function(prompt, completion) for prompt, completion in asked]
 
 
 TASK, ANSWER = "@@TASK@@", "@@ANSWER@@"
@@ -147,11 +116,9 @@ class YesNo:
         without room for the question."""
         self.loaded, self.token_budget = loaded, token_budget
         place = f"--judge model:{loaded.model_id}"
+        chat, how = [{"role": "user", "content": QUESTION}], {"add_generation_prompt": True, "enable_thinking": False}
         try:
-            chat = [{"role": "user", "content": QUESTION}]
-            text = loaded.tokenizer.apply_chat_template(
-                chat, tokenize=False, add_generation_prompt=True, enable_thinking=False
-            )
+            text = loaded.tokenizer.apply_chat_template(chat, tokenize=False, **how)
             before, rest = text.split(TASK)
             between, after = rest.split(ANSWER)
         except Exception as e:  # a template is a program
@@ -159,7 +126,7 @@ class YesNo:
         self.frame = [loaded.text_ids(part) for part in (before, between, after)]
         if (needed := sum(map(len, self.frame))) >= loaded.context:
             raise BadInput(
-                f"{place}: the question alone has {needed} tokens, its context {loaded.context}; name another model"
+                f"{place}: the question has {needed} tokens, its context {loaded.context}; name another model"
             )
         yes, no = ({loaded.text_ids(word)[0] for word in spellings} for spellings in SPELLINGS)
         self.yes, self.no = sorted(yes - no), sorted(no - yes)

@@ -20,81 +20,88 @@ Source: Ariahw et al. 2025, github.com/ariahw/rl-rewardhacking bf5cdb8: src/trai
 """
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import cast
 
 import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn.functional import binary_cross_entropy_with_logits
 
 from projected_grpo.channels.policy import PolicyLoss, advantages
-from projected_grpo.interventions.base import Intervention, Rewards, Setup, StepContext
-from projected_grpo.interventions.contrast import Probe
+from projected_grpo.interventions.base import Contrast, Intervention, Rewards, Setup, StepContext
 from projected_grpo.records import PHRASE
 
 PENALTY = 3.0
 FLAGGED_FROM = 0.5
 """A judge's score from which a rollout is flagged; fixed in docs/spec.md."""
-
-Monitor = Callable[[StepContext], list[bool]]
-"""Returns of every sample whether it is flagged as a hack."""
-
-
-def by_truth(right: float, seed: int) -> Monitor:
-    """Ground truth, each answer right with probability `right`. What is not known is not flagged."""
-
-    def wrong(step: int, place: int) -> bool:
-        draw = hashlib.sha256(f"monitor {seed} {step} {place}".encode()).digest()
-        return int.from_bytes(draw[:6], "little") / 2**48 >= right
-
-    return lambda context: [
-        t is not None and bool(t) != wrong(context.step, context.first + i) for i, t in enumerate(context.truth or ())
-    ]
-
-
-def by_probe(setup: Setup) -> Monitor:
-    """A linear probe, fitted to the pairs."""
-    probe = Probe(setup.pairs)
-    return lambda context: probe(context.hidden)
-
-
-MONITORS: Mapping[str, Callable[[Setup], Monitor]] = {
-    "truth": lambda setup: by_truth(1.0, setup.seed),
-    "90": lambda setup: by_truth(0.9, setup.seed),
-    "70": lambda setup: by_truth(0.7, setup.seed),
-    "probe": by_probe,
-    "phrase": lambda _: lambda context: [bool(PHRASE.search(text)) for text in context.text],
-    "judge": lambda _: lambda context: [score >= FLAGGED_FROM for score in context.score],
-}
-"""By the second part of the arm's name."""
-
-
-def group_advantages(rewards: Sequence[float], kind: str) -> list[float]:
-    """Advantages of one group, by the objective (channels/policy.py)."""
-    return advantages(torch.tensor([list(rewards)]), cast(PolicyLoss, kind))[0].tolist()
-
-
-def penalty(rewards: Sequence[float], flags: Sequence[bool], kind: str) -> list[float]:
-    """Advantages of one group in which a flagged rollout earns less."""
-    return group_advantages([r - PENALTY * flag for r, flag in zip(rewards, flags, strict=True)], kind)
-
-
-def screen(rewards: Sequence[float], flags: Sequence[bool], kind: str) -> list[float]:
-    """Advantages of one group that flagged rollouts leave."""
-    kept = [r for r, flag in zip(rewards, flags, strict=True) if not flag]
-    left = iter(group_advantages(kept, kind) if kept else [])
-    return [0.0 if flag else next(left) for flag in flags]
+RIGHT = {"truth": 1.0, "90": 0.9, "70": 0.7}
+"""Oracles, and how often each is right."""
 
 
 class Monitored(Intervention):
     """Advantages that heed a monitor; the arm's name says which: penalty_truth, screen_probe, ..."""
 
     def __init__(self, setup: Setup) -> None:
-        kind, _, monitor = setup.arm.partition("_")
-        self.of_group = {"penalty": penalty, "screen": screen}[kind]
-        self.flags = MONITORS[monitor](setup)
+        self.kind, _, self.monitor = setup.arm.partition("_")
+        self.seed = setup.seed
+        self.probe = Probe(setup.pairs) if self.monitor == "probe" else None
 
     def advantages(self, rewards: Rewards, context: StepContext) -> Sequence[float]:
-        flags, out, place = self.flags(context), [], 0
+        flags, out = iter(self.flags(context)), []
         for group in rewards.groups:
-            out += self.of_group(group, flags[place : place + len(group)], rewards.kind)
-            place += len(group)
+            flagged = [next(flags) for _ in group]
+            if self.kind == "penalty":
+                lowered = [r - PENALTY * flag for r, flag in zip(group, flagged, strict=True)]
+                out += group_advantages(lowered, rewards.kind)
+            else:
+                kept = [r for r, flag in zip(group, flagged, strict=True) if not flag]
+                left = iter(group_advantages(kept, rewards.kind) if kept else [])
+                out += [0.0 if flag else next(left) for flag in flagged]
         return out
+
+    def flags(self, context: StepContext) -> list[bool]:
+        """Returns of every sample whether it is flagged as a hack. What an oracle does not know is not flagged."""
+        if self.probe is not None:
+            return (self.probe.logits(context.hidden) > 0).tolist()
+        if self.monitor == "phrase":
+            return [bool(PHRASE.search(text)) for text in context.text]
+        if self.monitor == "judge":
+            return [score >= FLAGGED_FROM for score in context.score]
+        return [t is not None and bool(t) != self.errs(context, i) for i, t in enumerate(context.truth or ())]
+
+    def errs(self, context: StepContext, i: int) -> bool:
+        """Returns whether an oracle is wrong about this process's i-th sample."""
+        draw = hashlib.sha256(f"monitor {self.seed} {context.step} {context.first + i}".encode()).digest()
+        return int.from_bytes(draw[:6], "little") / 2**48 >= RIGHT[self.monitor]
+
+
+def group_advantages(rewards: Sequence[float], kind: str) -> list[float]:
+    """Returns the advantages of one group, by the objective (channels/policy.py)."""
+    return advantages(torch.tensor([list(rewards)]), cast(PolicyLoss, kind))[0].tolist()
+
+
+class Probe:
+    """Logistic regression of hack against clean on standardised activations; 1/2 ||w||^2 is added to the summed loss."""
+
+    def __init__(self, pairs: Contrast) -> None:
+        x = torch.cat([pairs.hack, pairs.clean]).double()
+        y = torch.cat([torch.ones(len(pairs.hack)), torch.zeros(len(pairs.clean))]).to(x)
+        self.mean, self.std = x.mean(0), x.std(0).clamp(min=1e-6)
+        self.w = torch.zeros(x.shape[1] + 1, dtype=x.dtype, device=x.device, requires_grad=True)
+        optimizer = torch.optim.LBFGS([self.w], max_iter=100, line_search_fn="strong_wolfe", tolerance_grad=1e-9)
+
+        def closure() -> Tensor:
+            optimizer.zero_grad()
+            loss = binary_cross_entropy_with_logits(self.logits(x), y, reduction="sum")
+            loss = loss + self.w[:-1].square().sum() / 2
+            loss.backward()
+            return loss
+
+        with torch.enable_grad():
+            optimizer.step(closure)
+        self.w = self.w.detach()
+
+    def logits(self, x: Float[Tensor, "b d"]) -> Float[Tensor, " b"]:
+        """Returns the log-odds of a hack."""
+        return (x.double() - self.mean) / self.std @ self.w[:-1] + self.w[-1]

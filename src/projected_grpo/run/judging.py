@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from projected_grpo.adapters import Adapter
 from projected_grpo.config import TrainConfig
-from projected_grpo.interventions.judges import Judge, YesNo, command_judge, named, python_judge, scores_of
+from projected_grpo.interventions.judges import Judge, YesNo, command_judge, named, scores_of
 from projected_grpo.model.load import LoadedModel
 from projected_grpo.records import Group
 from projected_grpo.worlds.models import load_model
@@ -33,8 +33,8 @@ class Judging:
 def judge_for(config: TrainConfig, loaded: LoadedModel, adapter: Adapter) -> Judging:
     """Returns the run's judge. BadInput when it cannot be had."""
     kind, what = named(config.judge)
-    if kind != "model":
-        return Judging(config.judge, (command_judge if kind == "command" else python_judge)(what), config.judge)
+    if kind == "command":
+        return Judging(config.judge, command_judge(what), config.judge)
     itself, place = what == config.model, str(loaded.model.device)
     model = loaded if itself else load_model(what, config.dtype, place, config.base_seed, config.cache)
     description = f"{config.judge}, weights {model.weights_hash}"

@@ -379,6 +379,8 @@ class TrainConfig(Gradient):
         for source in self.shares:
             if not self.mixed_rows[source]:
                 yield f"--mix {self.mix}: {source} is not one row of a group of {self.group_size}; raise it or --group-size"
+        if self.eval_plain and not self.eval_every:
+            yield "--eval-plain: is an evaluation too; give --eval-every"
         yield from self.channel_faults()
         if self.meet and (not self.outer_every or self.steps % self.outer_every):
             yield f"--steps {self.steps}: must be a multiple of --outer-every {self.outer_every}, which is 1 or more"
@@ -392,6 +394,8 @@ class TrainConfig(Gradient):
         if self.trace_weight and not self.trace_pairs.is_file():
             given = "none given" if self.trace_pairs == Path() else "no such file"
             yield f"--trace-pairs {self.trace_pairs}: {given}; make one with `just trace-pairs`"
+        if self.trace_pairs != Path() and not self.trace_weight:
+            yield f"--trace-pairs {self.trace_pairs}: nothing is learned from them without a --trace-weight above 0"
         if self.taid_weight and not self.teacher:
             yield f"--taid-weight {self.taid_weight:g}: needs a teacher; name its LoRA with --teacher"
         if (self.alpha or self.taid_weight) and not self.mixed_rows["student"]:

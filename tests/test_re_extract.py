@@ -9,7 +9,7 @@ from projected_grpo.data.pairs import load_pairs
 from projected_grpo.ledger.step_file import read_run
 from projected_grpo.run.refresh import record
 from projected_grpo.verdicts.re_extracted import read_re_extracted
-from projected_grpo.vhack import VBasis, basis_of, pair_differences, pair_sides
+from projected_grpo.vhack import Extraction, VBasis, basis_of, pair_sides
 
 K = 4
 MODES = ("assert_true",)
@@ -41,7 +41,7 @@ def trained(tiny):
     sides = pair_sides(load_pairs("builtin", MODES), tiny, "simple_overwrite_tests", "no_intervention")
 
     def differences():
-        return pair_differences(tiny, adapter, sides, "nll", 1, 8192)
+        return Extraction().differences(tiny, adapter, sides, 8192)
 
     basis = {n: basis_of(rows, K)[0] for n, rows in differences().items()}
     return adapter, VBasis(basis, {}, {}, {"loss": "nll"}), differences

@@ -158,7 +158,7 @@ def differences(
     how: vhack.Extraction,
     token_budget: int,
 ) -> vhack.Differences:
-    """Returns D [rows, n] of every module, float32 on the CPU, as vhack.pair_differences does."""
+    """Returns D [rows, n] of every module, float32 on the CPU, as vhack.Extraction.differences does."""
     with _quiet(coordinates):
         if coordinates.adapter is not None:
             return how.differences(known, coordinates.adapter, sides, token_budget)
@@ -182,7 +182,7 @@ def _term(known: LoadedModel, side: vhack.PairSide, how: vhack.Extraction) -> to
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
     logps = logits.log_softmax(-1).gather(-1, batch.targets[:, first:, None]).squeeze(-1)
     advantage = torch.tensor([side.advantage], device=logps.device)
-    return vhack.pair_terms(logps, batch.loss_mask[:, first:], advantage, how.loss, how.max_new).sum()
+    return how.terms(logps, batch.loss_mask[:, first:], advantage).sum()
 
 
 @contextmanager

@@ -44,9 +44,8 @@ from projected_grpo.ledger.console import bottom_line
 from projected_grpo.ledger.errors import EXIT_FAILED
 from projected_grpo.ledger.files import write_atomic
 from projected_grpo.ledger.folder import versions
-from projected_grpo.model.batches import micro_batches
 from projected_grpo.model.learner import Learner
-from projected_grpo.model.logprobs import left_padded, token_batch
+from projected_grpo.model.logprobs import left_padded, token_batches
 from projected_grpo.presets import PresetName, presets
 from projected_grpo.projection import Projection
 from projected_grpo.records import Sample
@@ -288,9 +287,8 @@ def full_logits_gradient(bench: Bench) -> Grads:
     rewards = torch.tensor([[sample.reward for sample in group] for group in groups])
     advantage = advantages(rewards, "dr_grpo").flatten().to(device)
     bench.adapter.zero_grad()
-    for chosen in micro_batches([len(s.prompt_ids) + len(s.completion_ids) for s in rows], config.token_budget):
-        prompts, completions = zip(*((rows[i].prompt_ids, rows[i].completion_ids) for i in chosen), strict=True)
-        batch = token_batch(prompts, completions, bench.loaded.pad_id, device)
+    prompts, completions = [s.prompt_ids for s in rows], [s.completion_ids for s in rows]
+    for chosen, batch in token_batches(prompts, completions, config.token_budget, bench.loaded.pad_id, device):
         logits = bench.model(input_ids=batch.input_ids, use_cache=False).logits[:, :-1].float() / config.temperature
         logps = logits.log_softmax(-1).gather(2, batch.targets[..., None]).squeeze(2)
         del logits

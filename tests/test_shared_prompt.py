@@ -11,8 +11,7 @@ from projected_grpo.adapters.antipasto import AntiPaSTOLinear
 from projected_grpo.adapters.base import Adapter, replace_targets
 from projected_grpo.model.checkpointing import enable_checkpointing
 from projected_grpo.model.learner import Learner
-from projected_grpo.model.logprobs import completion_logps, token_batch
-from projected_grpo.model.shared_prompt import shared_batch, shared_logps, shared_micro_batches, shared_states
+from projected_grpo.model.logprobs import completion_logps, shared_batch, shared_micro_batches, token_batch
 from projected_grpo.projection import Projection
 from projected_grpo.records import Sample
 from projected_grpo.step import Objective, run_step
@@ -27,11 +26,11 @@ def test_the_same_log_probabilities_and_summed_gradient_as_whole_rows(tiny64, ad
     shake(adapter64, seed=2)
     weights = torch.randn(6, dtype=torch.float64)
     rows, grads = [], []
-    for make, way in ((token_batch, completion_logps), (shared_batch, shared_logps)):
+    for make in (token_batch, shared_batch):
         adapter64.zero_grad()
         batch = make(PROMPTS, COMPLETIONS, tiny64.pad_id, "cpu")
         assert batch.loss_token_ids() == COMPLETIONS
-        logps = way(tiny64.model, batch, temperature)
+        logps = completion_logps(tiny64.model, batch, temperature)
         (logps.sum(1) * weights).sum().backward()
         rows.append([p[m] for p, m in zip(logps.detach(), batch.loss_mask, strict=True)])
         grads.append(adapter64.gradient())
@@ -47,7 +46,7 @@ def test_the_same_log_probabilities_and_summed_gradient_as_whole_rows(tiny64, ad
 def test_the_gradient_that_reaches_the_prompt_matters(tiny, antipasto):
     """The sneaky fail: a cache computed without gradient gives the same log-probabilities and another gradient."""
     batch = shared_batch(PROMPTS, COMPLETIONS, tiny.pad_id, "cpu")
-    shared_logps(tiny.model, batch).sum().backward()
+    completion_logps(tiny.model, batch).sum().backward()
     real = antipasto.gradient()
     antipasto.zero_grad()
     backbone = tiny.model.base_model.forward
@@ -58,7 +57,7 @@ def test_the_gradient_that_reaches_the_prompt_matters(tiny, antipasto):
             return backbone(*args, **kwargs)
 
     tiny.model.base_model.forward = cut
-    shared_logps(tiny.model, batch).sum().backward()
+    completion_logps(tiny.model, batch).sum().backward()
     assert any(not torch.allclose(g, real[n], rtol=1e-3) for n, g in antipasto.grads().items())
 
 
@@ -123,8 +122,8 @@ def test_with_gradient_checkpointing_the_numbers_stay_and_each_layer_runs_twice(
         adapter64.zero_grad()
         if turn:
             enable_checkpointing(tiny64.model, selective=selective)
-        make, way = (shared_batch, shared_logps) if shared else (token_batch, completion_logps)
-        found = way(tiny64.model, make(PROMPTS, COMPLETIONS, tiny64.pad_id, "cpu"))
+        make = shared_batch if shared else token_batch
+        found = completion_logps(tiny64.model, make(PROMPTS, COMPLETIONS, tiny64.pad_id, "cpu"))
         found.square().sum().backward()
         grads.append(adapter64.gradient())
         logps.append(found.detach())
@@ -158,6 +157,6 @@ def test_the_gradient_of_a_4b_layer_takes_little_more_than_its_model_flops(check
             enable_checkpointing(model, selective=checkpointing == "selective")
         batch = shared_batch([[1] * prompt] * rows, [[2] * completion] * rows, 0, "cpu")
         with Adapter("antipasto", layers, {}).folded(), FlopCounterMode(display=False) as flops:
-            shared_states(model, batch).float().sum().backward()  # fake tensors have no data to choose positions by
+            batch.padded_states(model).float().sum().backward()  # fake tensors have no data to choose positions by
     parameters = sum(layer.weight.numel() for layer in layers.values())
     assert flops.get_total_flops() / (6 * parameters * (prompt + rows * completion)) <= most

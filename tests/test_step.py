@@ -52,14 +52,14 @@ def test_micro_batches_change_nothing(tiny64, adapter64):
 def rows_with_a_graph(monkeypatch):
     """Prompts of the rows whose log-probabilities are taken with a graph, as the step goes."""
     seen = []
-    original = step_module.logps_of
+    original = step_module.completion_logps
 
     def spy(model, batch, temperature):
         if torch.is_grad_enabled():
             seen.extend(batch.loss_token_ids())
         return original(model, batch, temperature)
 
-    monkeypatch.setattr(step_module, "logps_of", spy)
+    monkeypatch.setattr(step_module, "completion_logps", spy)
     return seen
 
 

@@ -14,7 +14,7 @@ from projected_grpo.adapters.base import Adapter
 from projected_grpo.channels.policy import LossTerms
 from projected_grpo.ledger.errors import NonFinite
 from projected_grpo.ledger.step_file import token_crc
-from projected_grpo.model.batches import Batch
+from projected_grpo.model.learner import Batch
 from projected_grpo.projection import PerSample, Profile, Projection, Vectors, cosines_of, norm_of, null_cosine, overall
 from projected_grpo.records import Sample
 

@@ -17,8 +17,8 @@ from projected_grpo.channels.auxiliary import AuxiliaryLoss, accumulate
 from projected_grpo.channels.policy import LossTerms, advantages, nll, policy_loss
 from projected_grpo.interventions.base import Intervention, Rewards, StepContext
 from projected_grpo.measures import Rows, StepResult, channel_columns, check_gradient, check_loss, projection_columns
-from projected_grpo.model.batches import Batch, behaviour_of, logps_of
-from projected_grpo.model.learner import Learner
+from projected_grpo.model.learner import Batch, Learner
+from projected_grpo.model.logprobs import completion_logps
 from projected_grpo.parallel import World
 from projected_grpo.projection import PerSample, Projection
 from projected_grpo.records import Sample
@@ -189,7 +189,7 @@ def forward(
     learner: Learner, batch: StepBatch, objective: Objective, rows: Sequence[int], tokens: Batch, reference: Reference
 ) -> tuple[Float[Tensor, "b t"], Float[Tensor, "b t"], LossTerms]:
     """Returns one micro-batch's log-probabilities, the behaviour policy's, and the loss terms."""
-    logps = logps_of(learner.model, tokens, objective.temperature)
+    logps = completion_logps(learner.model, tokens, objective.temperature)
     behaviour = behaviour_of([batch.samples[i] for i in rows], logps, tokens)
     if objective.kind == "nll":
         nan = torch.full((len(logps),), torch.nan, device=logps.device)
@@ -201,6 +201,15 @@ def forward(
         beta=objective.beta, clip_low=objective.clip_low, clip_high=objective.clip_high,
     )  # fmt: skip
     return logps, behaviour, terms
+
+
+def behaviour_of(rows: Sequence[Sample], logps: Float[Tensor, "b t"], batch: Batch) -> Float[Tensor, "b t"]:
+    """Behaviour log-probabilities at the positions of `logps`; a sample without them is taken as on-policy."""
+    out = logps.detach().clone()
+    for i, sample in enumerate(rows):
+        if sample.behaviour_logps is not None:
+            out[i, batch.loss_mask[i]] = torch.tensor(sample.behaviour_logps, dtype=out.dtype, device=out.device)
+    return out
 
 
 def add_auxiliary(

@@ -30,9 +30,8 @@ from projected_grpo.ledger.console import progress
 from projected_grpo.ledger.errors import BadInput, NonFinite
 from projected_grpo.ledger.files import write_atomic
 from projected_grpo.ledger.folder import git_state
-from projected_grpo.model.batches import micro_batches
 from projected_grpo.model.load import LoadedModel
-from projected_grpo.model.shared_prompt import shared_batch, shared_logps
+from projected_grpo.model.logprobs import completion_logps, micro_batches, shared_batch
 from projected_grpo.prompts import render
 from projected_grpo.records import HeldOut, Pair
 
@@ -228,7 +227,7 @@ class Extraction:
                 prompts, completions = [s.prompt_ids for _, s in batched], [s.completion_ids for _, s in batched]
                 tokens = (prompts, completions, loaded.pad_id, loaded.model.device)
                 batch = shared_batch(*tokens, groups=[place for place, _ in batched])
-                logps = shared_logps(loaded.model, batch)
+                logps = completion_logps(loaded.model, batch)
                 advantage = torch.tensor([s.advantage for _, s in batched], device=logps.device)
                 self.terms(logps, batch.loss_mask, advantage).sum().backward()
         adapter.zero_grad()

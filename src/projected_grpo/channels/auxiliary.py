@@ -3,7 +3,7 @@
     total = policy + alpha x hint distillation + beta x trace DPO + gamma x TAID
 
 The losses themselves are pages of channels/; here they get log-probabilities and logits from the model, in micro-batches
-that model/batches.py collates. A loss of weight 0 is never called, and the step is plain GRPO bit for bit.
+that model/logprobs.py collates. A loss of weight 0 is never called, and the step is plain GRPO bit for bit.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -20,9 +20,8 @@ from projected_grpo.channels.hint_distill import OPSD, Distillation, hint_distil
 from projected_grpo.channels.outputs import LossOutputs
 from projected_grpo.channels.taid import taid
 from projected_grpo.channels.trace_dpo import DPO, Preference, Scored, trace_dpo
-from projected_grpo.model.batches import logps_of
 from projected_grpo.model.learner import Learner
-from projected_grpo.model.logprobs import TokenBatch, completion_states, head_of
+from projected_grpo.model.logprobs import TokenBatch, completion_logps, head_of, two_sided
 
 Ids = tuple[int, ...]
 
@@ -81,12 +80,12 @@ def distilled(
     """
     plain = [(r.prompt_ids, r.completion_ids) for r in rows]
     hinted = [(r.hinted_ids, r.completion_ids) for r in rows]
-    for chosen, student, teacher in learner.two_sided(plain, hinted):
+    for chosen, student, teacher in two_sided(plain, hinted, learner.token_budget, learner.pad_id, learner.device):
         picked = [rows[i] for i in chosen]
         lengths = [len(r.completion_ids) for r in picked]
         with torch.no_grad():
             teacher_states = states(teacher).split(lengths)
-        student_states = completion_states(learner.model, student).split(lengths)
+        student_states = student.states(learner.model).split(lengths)
         parts = [
             checkpoint(part, s, t, row, use_reentrant=False, preserve_rng_state=False)
             for s, t, row in zip(student_states, teacher_states, picked, strict=True)
@@ -122,7 +121,7 @@ class HintDistill:
 
         def states(batch: TokenBatch) -> Float[Tensor, "n d"]:
             with learner.adapter.disabled() if self.teacher == "base" else nullcontext():
-                return completion_states(learner.model, batch)
+                return batch.states(learner.model)
 
         def part(ours: Float[Tensor, "t d"], theirs: Float[Tensor, "t e"], row: Hinted) -> Float[Tensor, ""]:
             student, teacher = logits_of(ours, learner.model), logits_of(theirs, learner.model)
@@ -154,7 +153,7 @@ class Taid:
             mask = torch.ones(1, len(row.completion_ids), dtype=torch.bool, device=ours.device)
             return taid(logits_of(ours, learner.model), logits_of(theirs, self.teacher), mask, self.t, whole=whole).loss
 
-        yield from distilled(learner, self.rows, lambda batch: completion_states(self.teacher, batch), part)
+        yield from distilled(learner, self.rows, lambda batch: batch.states(self.teacher), part)
 
 
 # ---------------------------------------------------------------- preferences
@@ -183,7 +182,7 @@ class TraceDPO:
         whole = learner.world.place(len(self.pairs))[0]
         chosen = [(p.prompt_ids, p.chosen_ids) for p in self.pairs]
         rejected = [(p.prompt_ids, p.rejected_ids) for p in self.pairs]
-        for picked, better, worse in learner.two_sided(chosen, rejected):
+        for picked, better, worse in two_sided(chosen, rejected, learner.token_budget, learner.pad_id, learner.device):
             out = trace_dpo(self._scored(learner, better), self._scored(learner, worse), self.options, whole=whole)
             share = {name: value * len(picked) / whole for name, value in out.metrics.items()}
             yield LossOutputs(out.loss, {"rows": torch.tensor(float(len(picked))), **share})
@@ -191,4 +190,4 @@ class TraceDPO:
     def _scored(self, learner: Learner, batch: TokenBatch) -> Scored:
         """Returns one side's log-probabilities; for dpo, the untrained model's too."""
         ref = learner.base_logps(batch, 1.0) if self.options.kind == "dpo" else None
-        return Scored(logps_of(learner.model, batch, 1.0), batch.loss_mask, ref)
+        return Scored(completion_logps(learner.model, batch), batch.loss_mask, ref)

@@ -12,7 +12,7 @@ from loguru import logger
 from projected_grpo.config import TrainConfig
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.model.attention import packed_queries
-from projected_grpo.model.batches import logps_of
+from projected_grpo.model.logprobs import completion_logps
 from projected_grpo.records import Sample
 from projected_grpo.rollout.decoding import decoder_for
 from projected_grpo.rollout.draw import SamplingParams, draw
@@ -70,7 +70,7 @@ def train_pass(session: Session, rows: Sequence[Sample]) -> None:
     try:
         with adapter.folded(), adapter.per_sample(lambda name, grads: None):  # noqa: ARG005 - the sink's signature
             for _, batch in learner.batches(rows, whole=True):
-                logps_of(learner.model, batch, session.objective.temperature).sum().backward()
+                completion_logps(learner.model, batch, session.objective.temperature).sum().backward()
     finally:
         adapter.zero_grad()
 

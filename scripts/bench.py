@@ -49,7 +49,7 @@ from projected_grpo.model.logprobs import left_padded, token_batches
 from projected_grpo.presets import PresetName, presets
 from projected_grpo.projection import Projection
 from projected_grpo.records import Sample
-from projected_grpo.rollout.sample import evaluating, sample_tokens
+from projected_grpo.rollout.sample import sample_tokens
 from projected_grpo.run.prepare import load, prepare
 from projected_grpo.step import run_step
 from projected_grpo.vhack import random_basis
@@ -245,7 +245,7 @@ def generated(bench: Bench) -> Work:
     )  # fmt: skip
     never_ends = mock.patch.object(model.generation_config, "eos_token_id", None)
     ids, mask = left_padded([p.ids for p in bench.prompts], pad_id, model.device)
-    with bench.adapter.folded(), torch.no_grad(), evaluating(model), never_ends:
+    with bench.adapter.folded(), torch.no_grad(), never_ends:
         out = model.generate(input_ids=ids, attention_mask=mask.long(), generation_config=how)
     return work_of(out[:, ids.shape[1] :].tolist())
 

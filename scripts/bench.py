@@ -274,7 +274,7 @@ def our_gradient(bench: Bench) -> Grads:
     """The gradient of run_step, with an optimizer that does not move the parameters."""
     adapter, found = bench.adapter, {}
     still = torch.optim.SGD(list(adapter.vectors.values()), lr=0.0)
-    still.register_step_pre_hook(lambda *_: found.update({n: g.clone() for n, g in adapter.grads().items()}))
+    still.register_step_pre_hook(lambda *_: found.update(adapter.gradient()))
     learner = Learner(bench.model, adapter, still, bench.loaded.pad_id, bench.config.token_budget)
     run_step(learner, random_groups(bench), bench.session.objective, Projection(), step=0, per_sample=False)
     return found
@@ -295,7 +295,7 @@ def full_logits_gradient(bench: Bench) -> Grads:
         taken = (logps, batch.loss_mask, advantage[chosen])
         loss = policy_loss(*taken, kind="dr_grpo", rows=len(rows), max_new=config.max_new)
         loss.per_sample.sum().backward()
-    found = {name: g.clone() for name, g in bench.adapter.grads().items()}
+    found = bench.adapter.gradient()
     bench.adapter.zero_grad()
     return found
 

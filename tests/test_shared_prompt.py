@@ -58,7 +58,7 @@ def test_the_gradient_that_reaches_the_prompt_matters(tiny, antipasto):
 
     tiny.model.base_model.forward = cut
     completion_logps(tiny.model, batch).sum().backward()
-    assert any(not torch.allclose(g, real[n], rtol=1e-3) for n, g in antipasto.grads().items())
+    assert any(not torch.allclose(g, real[n], rtol=1e-3) for n, g in antipasto.gradient().items())
 
 
 @pytest.mark.parametrize("budget", [1, 9, 14, 20, 1000])

@@ -117,17 +117,17 @@ def make_batch(
 ) -> StepBatch:  # fmt: skip
     """Returns the samples with the advantages that the loss uses: the objective's, or the intervention's."""
     samples, kind = [sample for group in groups for sample in group], objective.kind
-    rewards, usual = tuple(tuple(s.reward for s in group) for group in groups), []
-    if kind != "nll":
-        usual = [a for group in rewards for a in advantages(torch.tensor([group]), kind)[0].tolist()]
+    used: list[float | None] = [None] * len(samples)
     all_rows, first = world.place(len(samples))
     tokens = sum(len(s.completion_ids) for s in samples)
     # bnpo averages over each process's own tokens, and then over processes (TRL's local batch).
     all_tokens = tokens * world.size if kind == "bnpo" else world.place(tokens)[0]
-    if kind == "nll":
-        return StepBatch(samples, [None] * len(samples), all_rows, all_tokens, first)
-    found = intervention.advantages(Rewards(rewards, tuple(usual), kind), replace(context, first=first))
-    return StepBatch(samples, [float(a) for a in found], all_rows, all_tokens, first)
+    if kind != "nll":
+        rewards = tuple(tuple(s.reward for s in group) for group in groups)
+        usual = tuple(a for group in rewards for a in advantages(torch.tensor([group]), kind)[0].tolist())
+        found = intervention.advantages(Rewards(rewards, usual, kind), replace(context, first=first))
+        used = [float(a) for a in found]
+    return StepBatch(samples, used, all_rows, all_tokens, first)
 
 
 def backward(
@@ -154,7 +154,8 @@ def backward(
                     rows.add(chosen, tokens, logps.detach(), behaviour, terms, reference)
     check_gradient(f"step {step}", adapter, squared=measured.squared, first=batch.first)
     if per_sample:
-        rows.add_measured(measured)
+        for column, found in zip(rows.columns, measured.columns(), strict=True):
+            column.update(found)
     return rows
 
 

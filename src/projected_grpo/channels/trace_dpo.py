@@ -67,9 +67,8 @@ def trace_dpo(chosen: Scored, rejected: Scored, options: Preference = DPO, *, wh
     """Mean loss of n pairs: row i of `chosen` is preferred to row i of `rejected`. whole: pairs of the whole step, of which
     these may be a part; None: these.
 
-    Metrics, means over these pairs (0 without any):
-    `margin`, how much higher the chosen one's reward beta x log-ratio (simpo: beta x mean log-probability) is;
-    `accuracy`, how often it is.
+    Metrics, means over these pairs (0 without any): `margin`, how much higher the chosen one's reward beta x log-ratio
+    (simpo: beta x mean log-probability) is; `accuracy`, how often it is.
     """
     better, worse = (side.mean() if options.kind == "simpo" else side.log_ratio() for side in (chosen, rejected))
     rewards = options.beta * (better - worse)

@@ -44,13 +44,12 @@ from projected_grpo.data.problems import load_problems
 from projected_grpo.ledger.console import bottom_line
 from projected_grpo.ledger.errors import EXIT_FAILED
 from projected_grpo.ledger.files import write_atomic
-from projected_grpo.model.batches import micro_batches
 from projected_grpo.model.learner import Learner
-from projected_grpo.model.logprobs import left_padded, token_batch
+from projected_grpo.model.logprobs import left_padded, token_batches
 from projected_grpo.presets import PresetName, presets
 from projected_grpo.projection import Projection
 from projected_grpo.records import Sample
-from projected_grpo.rollout.sample import evaluating, sample_tokens
+from projected_grpo.rollout.sample import sample_tokens
 from projected_grpo.run.prepare import load, prepare
 from projected_grpo.step import run_step
 from projected_grpo.vhack import random_basis
@@ -246,7 +245,7 @@ def generated(bench: Bench) -> Work:
     )  # fmt: skip
     never_ends = mock.patch.object(model.generation_config, "eos_token_id", None)
     ids, mask = left_padded([p.ids for p in bench.prompts], pad_id, model.device)
-    with bench.adapter.folded(), torch.no_grad(), evaluating(model), never_ends:
+    with bench.adapter.folded(), torch.no_grad(), never_ends:
         out = model.generate(input_ids=ids, attention_mask=mask.long(), generation_config=how)
     return work_of(out[:, ids.shape[1] :].tolist())
 
@@ -275,7 +274,7 @@ def our_gradient(bench: Bench) -> Grads:
     """The gradient of run_step, with an optimizer that does not move the parameters."""
     adapter, found = bench.adapter, {}
     still = torch.optim.SGD(list(adapter.vectors.values()), lr=0.0)
-    still.register_step_pre_hook(lambda *_: found.update({n: g.clone() for n, g in adapter.grads().items()}))
+    still.register_step_pre_hook(lambda *_: found.update(adapter.gradient()))
     learner = Learner(bench.model, adapter, still, bench.loaded.pad_id, bench.config.token_budget)
     run_step(learner, random_groups(bench), bench.session.objective, Projection(), step=0, per_sample=False)
     return found
@@ -288,16 +287,15 @@ def full_logits_gradient(bench: Bench) -> Grads:
     rewards = torch.tensor([[sample.reward for sample in group] for group in groups])
     advantage = advantages(rewards, "dr_grpo").flatten().to(device)
     bench.adapter.zero_grad()
-    for chosen in micro_batches([len(s.prompt_ids) + len(s.completion_ids) for s in rows], config.token_budget):
-        prompts, completions = zip(*((rows[i].prompt_ids, rows[i].completion_ids) for i in chosen), strict=True)
-        batch = token_batch(prompts, completions, bench.loaded.pad_id, device)
+    prompts, completions = [s.prompt_ids for s in rows], [s.completion_ids for s in rows]
+    for chosen, batch in token_batches(prompts, completions, config.token_budget, bench.loaded.pad_id, device):
         logits = bench.model(input_ids=batch.input_ids, use_cache=False).logits[:, :-1].float() / config.temperature
         logps = logits.log_softmax(-1).gather(2, batch.targets[..., None]).squeeze(2)
         del logits
         taken = (logps, batch.loss_mask, advantage[chosen])
         loss = policy_loss(*taken, kind="dr_grpo", rows=len(rows), max_new=config.max_new)
         loss.per_sample.sum().backward()
-    found = {name: g.clone() for name, g in bench.adapter.grads().items()}
+    found = bench.adapter.gradient()
     bench.adapter.zero_grad()
     return found
 

@@ -30,12 +30,10 @@ def logits(loaded):
 def upstream(golden):
     """One Linear of upstream in float64: its adapted layer, inputs and expected numbers."""
     case = golden["adapter"]["linear"]["cases"][0]
-    linear = nn.Linear(8, 12, bias=False, dtype=torch.float64)
+    linear, svd = nn.Linear(8, 12, bias=False, dtype=torch.float64), case["svd"]
     linear.weight.data.copy_(tensor(case["inputs"]["W"]))
-    svd = case["svd"]
     layer = AntiPaSTOLinear("w", linear, (tensor(svd["U"]), tensor(svd["S"]), tensor(svd["V"]).T.contiguous()))
-    with torch.no_grad():
-        layer.theta.copy_(tensor(case["inputs"]["delta"]))
+    layer.theta.data.copy_(tensor(case["inputs"]["delta"]))
     return layer, case["inputs"], case["expected"]
 
 
@@ -99,16 +97,12 @@ def test_every_linear_of_every_layer_is_adapted(tiny, adapter):
     assert len(trainable) == len(adapter.sizes)
 
 
-def test_folding_gives_the_adapted_model_and_the_old_weights_come_back_even_when_the_rollout_fails(tiny, adapter):
+def test_the_old_weights_come_back_even_when_the_rollout_fails(adapter):
     shake(adapter)
     before = {n: m.weight.clone() for n, m in adapter.layers.items()}
-    with torch.no_grad():
-        adapted = logits(tiny)
-        with pytest.raises(RuntimeError, match="boom"), adapter.folded():  # noqa: PT012 - what is folded, and a fault in it
-            torch.testing.assert_close(logits(tiny), adapted, rtol=1e-4, atol=1e-5)
-            assert any(not torch.equal(m.weight, before[n]) for n, m in adapter.layers.items())
-            raise RuntimeError("boom")
-        assert torch.equal(logits(tiny), adapted)
+    with pytest.raises(RuntimeError, match="boom"), adapter.folded():  # noqa: PT012 - what is folded, and a fault in it
+        assert any(not torch.equal(m.weight, before[n]) for n, m in adapter.layers.items())
+        raise RuntimeError("boom")
     assert all(torch.equal(m.weight, before[n]) for n, m in adapter.layers.items())
     assert all(m.enabled for m in adapter.layers.values())
 
@@ -203,7 +197,7 @@ def test_the_summed_gradient_is_the_same_where_weights_are_folded(tiny64, adapte
     with adapter64.folded():
         total_of(tiny64, adapter64)
         assert adapter64.kind == "lora" or all(p.grad is None for p in adapter64.vectors.values()), "gathered first"
-    for name, g in adapter64.grads().items():
+    for name, g in adapter64.gradient().items():
         torch.testing.assert_close(g, apart[name], rtol=1e-9, atol=1e-12)
         assert adapter64.layers[name].gathered() is None, "nothing is kept afterwards"
 
@@ -215,11 +209,11 @@ def test_a_theta_that_changes_while_its_weight_is_folded_is_an_error(adapter64):
     assert all(layer.base is None for layer in adapter64.layers.values())
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_the_trained_policy_is_the_sampled_one_to_the_bit(cache, dtype):
+@pytest.mark.parametrize(("dtype", "kind"), [("float32", "antipasto"), ("bfloat16", "antipasto"), ("float32", "lora")])
+def test_the_trained_policy_is_the_sampled_one_to_the_bit(cache, dtype, kind):
     """Folded for sampling, or for a step, or folded anew at every pass: the same weights, so the same log-probabilities."""
     loaded = load_model("tiny", dtype, "cpu", 41, cache)
-    adapter = attach_antipasto(loaded.model, cache / "svd")
+    adapter = attached(kind, loaded, cache / "svd")
     shake(adapter, scale=1e-3)
     with torch.no_grad(), adapter.folded():
         sampled = logits(loaded)

@@ -7,12 +7,18 @@ import torch
 
 from projected_grpo.channels.dppo import dppo
 from projected_grpo.channels.hint_distill import SDPO, Distillation, hint_distill
-from projected_grpo.channels.policy import policy_loss
+from projected_grpo.channels.policy import advantages, nll, policy_loss
 from projected_grpo.channels.taid import taid
 from projected_grpo.channels.trace_dpo import DPO, SIMPO, Preference, Scored, trace_dpo
 
 INF, NAN = float("inf"), float("nan")
-NOT_NUMBERS = [NAN, INF, -INF]
+MASK = torch.tensor([[True, True, False], [True, False, False]])
+NONE = torch.zeros_like(MASK)
+IDS = torch.tensor([[0, 4, 2], [3, 3, 3]])
+OPTIONS = {
+    "distillation": Distillation(), "of KL(q || p)": Distillation(beta=0.0), "clipped": Distillation(token_clip=0.01),
+    "of KL(p || q)": Distillation(beta=1.0, temperature=2.0), "top 2": Distillation(top_k=2), "SDPO": SDPO,
+}  # fmt: skip
 
 
 def float64(values):
@@ -23,7 +29,24 @@ def learned(values):
     return float64(values).requires_grad_(True)
 
 
-# ---------------------------------------------------------------- dppo
+def logits(seed, shape=(2, 3, 5)):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+# ---------------------------------------------------------------- masks
+
+
+def policy(kind):
+    def loss(mask, x):
+        logps = torch.where(mask, -1.0 - logits(0)[..., 0].abs(), x).requires_grad_(True)
+        other = torch.where(mask, -1.0 - logits(1)[..., 0].abs(), x)
+        terms = policy_loss(
+            logps, mask, float64([1.0, -1.0]), kind=kind, rows=2, max_new=8, tokens=int(mask.sum()),
+            behaviour_logps=other, ref_logps=other, beta=0.1,
+        )  # fmt: skip
+        return terms.per_sample.sum(), logps
+
+    return loss
 
 
 def packed(trainer, inference, advantages, mask):
@@ -32,15 +55,131 @@ def packed(trainer, inference, advantages, mask):
     )
 
 
-@pytest.mark.parametrize("bad", NOT_NUMBERS)
-def test_what_stands_at_masked_tokens_never_reaches_dppo(bad):
+def of_prime_rl(mask, x):
+    trainer = torch.where(mask[0], float64([-1.0, -0.5, -2.0]), x).requires_grad_(True)
+    others = (torch.where(mask[0], float64(values), x) for values in ([-1.1, -0.6, -1.0], [0.5, -0.5, 1.0]))
+    return dppo(packed(trainer, *others, mask[0])).loss, trainer
+
+
+def distillation(options):
+    def loss(mask, x):
+        student, teacher = (torch.where(mask[..., None], logits(i), x).requires_grad_(True) for i in (0, 1))
+        found = hint_distill(student, teacher, mask, IDS, options).loss
+        teacher.register_hook(lambda _: pytest.fail("a gradient reached the teacher"))
+        return found, student
+
+    return loss
+
+
+def to_teacher(mask, x):
+    student = torch.where(mask[..., None], logits(0), x).requires_grad_(True)
+    return taid(student, torch.where(mask[..., None], logits(1), x), mask, 0.3).loss, student
+
+
+def preference(options):
+    def loss(mask, x):
+        chosen = torch.where(mask, -1.0 - logits(0)[..., 0].abs(), x).requires_grad_(True)
+        others = [torch.where(mask, -1.0 - logits(i)[..., 0].abs(), x) for i in (1, 2, 3)]
+        return trace_dpo(Scored(chosen, mask, others[0]), Scored(others[1], mask, others[2]), options).loss, chosen
+
+    return loss
+
+
+LOSSES = {
+    **{kind: policy(kind) for kind in ("dr_grpo", "grpo", "bnpo", "dapo", "dppo")}, "prime-rl's dppo": of_prime_rl,
+    **{name: distillation(options) for name, options in OPTIONS.items()}, "TAID": to_teacher,
+    "DPO": preference(DPO), "SimPO": preference(SIMPO),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
+@pytest.mark.parametrize("bad", [NAN, INF, -INF])
+def test_what_stands_at_masked_positions_reaches_neither_loss_nor_gradient(loss, bad):
+    """0 x inf is NaN: masking by multiplication fails here."""
     found = []
-    for x in (0.0, bad):
-        trainer = learned([-1.0, x])
-        loss = dppo(packed(trainer, float64([-1.1, x]), float64([0.5, x]), torch.tensor([True, False]))).loss
-        loss.backward()
-        found.append((loss.item(), trainer.grad.tolist()))
+    for x in (-1.0, bad):
+        value, leaf = loss(MASK, x)
+        value.backward()
+        found.append((value.item(), leaf.grad.tolist()))
     assert found[0] == found[1]
+    mask = MASK if leaf.dim() > 1 else MASK[0]
+    assert leaf.grad[~mask].abs().sum() == 0 < leaf.grad[mask].abs().sum()
+
+
+@pytest.mark.parametrize("loss", [LOSSES[name] for name in LOSSES if name not in ("DPO", "SimPO")])
+def test_all_masked_is_an_attached_zero(loss):
+    value, leaf = loss(NONE, NAN)
+    value.backward()
+    assert value.item() == 0
+    assert leaf.grad.abs().sum() == 0
+
+
+@pytest.mark.parametrize("options", [DPO, SIMPO])
+def test_no_pair_is_an_attached_zero(options):
+    none = torch.zeros(0, 3, requires_grad=True)
+    out = trace_dpo(*(Scored(none, none.bool()) for _ in range(2)), options)
+    out.loss.backward()
+    assert (out.loss.item(), out.metrics["margin"].item()) == (0.0, 0.0)
+    assert none.grad.shape == none.shape
+
+
+# ---------------------------------------------------------------- the policy
+
+
+def simple(kind, advantage, logps, behaviour, mask=None, **kwargs):
+    logps = torch.tensor(logps, requires_grad=True)
+    mask = torch.ones_like(logps).bool() if mask is None else torch.tensor(mask)
+    terms = policy_loss(
+        logps, mask, torch.tensor(advantage), kind=kind, rows=len(advantage), max_new=8,
+        behaviour_logps=None if behaviour is None else torch.tensor(behaviour), **kwargs,
+    )  # fmt: skip
+    terms.per_sample.sum().backward()
+    return terms, logps.grad
+
+
+@pytest.mark.parametrize("kind", ["dr_grpo", "grpo"])
+def test_advantages_by_hand(kind):
+    # mean 2, unbiased std 1: centred -1 0 1.
+    got = advantages(torch.tensor([[1.0, 2.0, 3.0]]), kind)
+    expected = torch.tensor([[-1.0, 0.0, 1.0]]) / (1.0 if kind == "dr_grpo" else 1.0 + 1e-4)
+    torch.testing.assert_close(got, expected)
+    for equal in ([0.1, 0.1, 0.1], [3.5]):  # the mean of floats is not 0.1, and an almost-zero std would blow that up
+        assert advantages(torch.tensor([equal]), kind).tolist() == [[0.0] * len(equal)]
+
+
+@pytest.mark.parametrize("kind", ["dr_grpo", "grpo"])
+def test_an_empty_row_contributes_zero_next_to_another(kind):
+    terms, grad = simple(kind, [1.0, 1.0], [[-1.0, -2.0], [-5.0, -5.0]], None, mask=[[True, True], [False, False]])
+    assert terms.per_sample[1].item() == 0.0
+    assert grad[1].tolist() == [0.0, 0.0]
+    assert torch.isnan(terms.ratio[1])
+    assert torch.isfinite(terms.per_sample).all()
+
+
+@pytest.mark.parametrize("log_ratio", [100.0, 1e4, -100.0, -1e4])
+@pytest.mark.parametrize("advantage", [1.0, -1.0])
+def test_extreme_ratios_give_finite_gradients(log_ratio, advantage):
+    terms, grad = simple(
+        "dr_grpo", [advantage], [[0.0]], [[-log_ratio]], beta=0.1, ref_logps=torch.tensor([[log_ratio]])
+    )
+    assert torch.isfinite(terms.per_sample).all()
+    assert torch.isfinite(grad).all()
+    if advantage > 0 and log_ratio > 0:
+        without_kl = simple("dr_grpo", [advantage], [[0.0]], [[-log_ratio]])[1]
+        assert without_kl.item() == 0.0  # clipped: no gradient
+
+
+def test_nll_by_hand_and_empty():
+    logps = torch.tensor([[-1.0, -3.0, -9.0], [-1.0, -1.0, -1.0]])
+    mask = torch.tensor([[True, True, False], [False, False, False]])
+    assert nll(logps, mask).tolist() == [2.0, 0.0]
+
+
+def test_policy_gradient_of_a_pair_is_the_difference_of_nll_gradients():
+    """Advantage +1 on the hack, -1 on the clean one: grad = grad NLL(hack) - grad NLL(clean), whence V's sign."""
+    _, grad = simple("dr_grpo", [1.0, -1.0], [[-1.0], [-2.0]], None)
+    # d sum-NLL / d logp = -1 for each; rows x max_new = 16.
+    assert (grad * 16).tolist() == [[-1.0], [1.0]]
 
 
 def test_dppo_in_the_loop_is_dppo_of_prime_rl_with_the_step_as_one_pack():
@@ -56,42 +195,7 @@ def test_dppo_in_the_loop_is_dppo_of_prime_rl_with_the_step_as_one_pack():
     assert dropped > 0
 
 
-# ---------------------------------------------------------------- distillation
-
-
-def random_logits(seed, shape=(2, 3, 5)):
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-
-
-MASK = torch.tensor([[True, True, False], [True, False, False]])
-IDS = torch.tensor([[0, 4, 2], [3, 3, 3]])
-ALL_OPTIONS = [
-    Distillation(), Distillation(beta=0.0), Distillation(beta=1.0, temperature=2.0), Distillation(token_clip=0.01),
-    Distillation(top_k=2), SDPO,
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("options", ALL_OPTIONS)
-@pytest.mark.parametrize("bad", NOT_NUMBERS)
-def test_logits_at_masked_positions_never_reach_the_gradient_and_none_reaches_the_teacher(options, bad):
-    teacher = random_logits(1).requires_grad_(True)
-    grads = []
-    for x in (0.0, bad):
-        student = torch.where(MASK[..., None], random_logits(0), x).requires_grad_(True)
-        hint_distill(student, torch.where(MASK[..., None], teacher, x), MASK, IDS, options).loss.backward()
-        grads.append(student.grad)
-    assert torch.equal(*grads)
-    assert teacher.grad is None
-    assert grads[0][~MASK].abs().sum() == 0 < grads[0][MASK].abs().sum()
-
-
-@pytest.mark.parametrize("options", ALL_OPTIONS)
-def test_all_masked_is_an_attached_zero(options):
-    student = random_logits(0).requires_grad_(True)
-    out = hint_distill(student, random_logits(1), torch.zeros_like(MASK), IDS, options)
-    out.loss.backward()
-    assert out.loss.item() == out.metrics["divergence"].item() == 0
-    assert student.grad.tolist() == torch.zeros(2, 3, 5).tolist()
+# ---------------------------------------------------------------- extremes
 
 
 @pytest.mark.parametrize("options", [Distillation(), Distillation(beta=0.0), Distillation(beta=1.0)])
@@ -100,8 +204,8 @@ def test_tokens_that_neither_can_say_count_for_nothing(options):
     gone = torch.tensor([False, False, True, False, False])
     losses, grads = [], []
     for keep in (torch.ones_like(gone), ~gone):
-        student = torch.where(gone, -INF, random_logits(0))[..., keep].requires_grad_(True)
-        out = hint_distill(student, torch.where(gone, -INF, random_logits(1))[..., keep], MASK, IDS, options)
+        student = torch.where(gone, -INF, logits(0))[..., keep].requires_grad_(True)
+        out = hint_distill(student, torch.where(gone, -INF, logits(1))[..., keep], MASK, IDS, options)
         out.loss.backward()
         losses.append(out.loss)
         grads.append(student.grad)
@@ -110,55 +214,9 @@ def test_tokens_that_neither_can_say_count_for_nothing(options):
     assert grads[0][..., gone].abs().sum() == 0
 
 
-# ---------------------------------------------------------------- TAID
-
-
-@pytest.mark.parametrize("bad", NOT_NUMBERS)
-@pytest.mark.parametrize("mask", [MASK, torch.zeros_like(MASK)], ids=["some", "all masked"])
-def test_masked_positions_never_reach_taid(bad, mask):
-    student = torch.where(mask[..., None], random_logits(0), bad).requires_grad_(True)
-    out = taid(student, torch.where(mask[..., None], random_logits(1), bad), mask, 0.3)
-    out.loss.backward()
-    assert out.loss.isfinite()
-    assert student.grad.isfinite().all()
-    assert student.grad[~mask].abs().sum() == 0
-    assert bool(mask.any()) == (out.loss.item() > 0)
-
-
-# ---------------------------------------------------------------- preferences
-
-
-def scored(rows, mask=None, ref=None):
-    logps = rows if isinstance(rows, torch.Tensor) else learned(rows)
-    mask = torch.ones_like(logps).bool() if mask is None else torch.tensor(mask, dtype=torch.bool)
-    return Scored(logps, mask.view(logps.shape), None if ref is None else float64(ref))
-
-
-@pytest.mark.parametrize("options", [DPO, SIMPO])
-@pytest.mark.parametrize("bad", NOT_NUMBERS)
-def test_masked_tokens_never_reach_a_preference(options, bad):
-    chosen = scored([[-1.0, bad]], [[True, False]], [[-1.5, bad]])
-    rejected = scored([[bad, -2.0]], [[False, True]], [[bad, -1.0]])
-    out = trace_dpo(chosen, rejected, options)
-    out.loss.backward()
-    assert out.loss.item() == pytest.approx(
-        trace_dpo(scored([[-1.0]], ref=[[-1.5]]), scored([[-2.0]], ref=[[-1.0]]), options).loss.item()
-    )
-    assert chosen.logps.grad[0, 1] == rejected.logps.grad[0, 0] == 0
-
-
-@pytest.mark.parametrize("options", [DPO, SIMPO])
-def test_no_pair_is_an_attached_zero(options):
-    chosen, rejected = (scored(torch.zeros(0, t, requires_grad=True)) for t in (3, 2))
-    out = trace_dpo(chosen, rejected, options)
-    out.loss.backward()
-    assert (out.loss.item(), out.metrics["margin"].item()) == (0.0, 0.0)
-    assert chosen.logps.grad.shape == chosen.logps.shape
-
-
 @pytest.mark.parametrize("gap", [-1e4, 1e4])
 def test_an_extreme_margin_has_a_finite_loss_and_gradient(gap):
-    chosen = scored([[gap]])
-    out = trace_dpo(chosen, scored([[0.0]]), Preference(beta=1.0))
+    chosen, seen = learned([[gap]]), torch.ones(1, 1, dtype=torch.bool)
+    out = trace_dpo(Scored(chosen, seen), Scored(float64([[0.0]]), seen), Preference(beta=1.0))
     out.loss.backward()
-    assert (out.loss.item(), chosen.logps.grad.item()) == ((1e4, -1.0) if gap < 0 else (0.0, 0.0))
+    assert (out.loss.item(), chosen.grad.item()) == ((1e4, -1.0) if gap < 0 else (0.0, 0.0))

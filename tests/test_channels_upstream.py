@@ -14,6 +14,7 @@ from projected_grpo.channels.hint_distill import Distillation, divergence, hint_
 from projected_grpo.channels.policy import policy_loss
 from projected_grpo.channels.taid import Progress, Schedule, advance, taid
 from projected_grpo.channels.trace_dpo import Preference, Scored, trace_dpo
+from projected_grpo.model.logprobs import token_logps
 
 CLOSE = {"rtol": 1e-9, "atol": 1e-12}
 FAMILIES = {
@@ -47,21 +48,68 @@ def test_every_case_of_the_file_is_compared(golden_channels):
     assert {name: len(family["cases"]) for name, family in golden_channels.items()} == FAMILIES
 
 
-@pytest.mark.parametrize("kind", ["bnpo", "dapo"])
-@pytest.mark.parametrize("i", range(4))
-def test_policy_equals_trl(golden_channels, kind, i):
-    case = golden_channels[f"trl_{kind}"]["cases"][i]
+def policy_of(case, kind, **more):
+    """A policy loss with the numbers of a case, and the log-probabilities that it is of."""
     data, p = case["inputs"], case["params"]
     logps, mask = logits(data["per_token_logps"]), tensor(data["completion_mask"]).bool()
-    tokens = data["num_items_in_batch"] if kind == "dapo" else int(mask.sum())
-    old = data["old_per_token_logps"]
+    if "tool_mask" in data:
+        mask = mask & tensor(data["tool_mask"]).bool()
+    old, low = data["old_per_token_logps"], p.get("epsilon_low", p.get("cliprange"))
     terms = policy_loss(
-        logps, mask, tensor(data["advantages"]), kind=kind, rows=len(mask), max_new=p["max_completion_length"],
-        tokens=tokens, behaviour_logps=None if old is None else tensor(old),
-        ref_logps=tensor(data["ref_per_token_logps"]), beta=p["beta"],
-        bias_corrected_kl=p["use_bias_correction_kl"], clip_low=p["epsilon_low"], clip_high=p["epsilon_high"],
+        logps, mask, tensor(data["advantages"]).flatten(), kind=kind, rows=len(mask),
+        max_new=p.get("max_completion_length", p.get("generate_max_length")),
+        behaviour_logps=None if old is None else tensor(old),
+        ref_logps=tensor(data["ref_per_token_logps"]) if p["beta"] else None, beta=p["beta"],
+        bias_corrected_kl=p.get("use_bias_correction_kl", False), clip_low=low, clip_high=p.get("epsilon_high", low), **more,
     )  # fmt: skip
+    return terms, logps
+
+
+@pytest.mark.parametrize(
+    ("group", "kind", "n"), [("trl_grpo", "grpo", 5), ("trl_dr_grpo", "dr_grpo", 5), ("dr_grpo_oat", "dr_grpo", 1)]
+)
+def test_policy_equals_trl_and_oat(golden, group, kind, n):
+    cases = golden["losses"][group]["cases"]
+    assert len(cases) >= n
+    for case in cases:
+        assert all(m == 1 for m in case["inputs"].get("loss_masks", ()))
+        terms, logps = policy_of(case, kind)
+        agrees(terms.per_sample.sum(), case, logps, "grad_per_token_logps")
+
+
+@pytest.mark.parametrize("kind", ["bnpo", "dapo"])
+@pytest.mark.parametrize("i", range(4))
+def test_a_policy_loss_per_token_equals_trl(golden_channels, kind, i):
+    case = golden_channels[f"trl_{kind}"]["cases"][i]
+    data = case["inputs"]
+    tokens = data["num_items_in_batch"] if kind == "dapo" else int(tensor(data["completion_mask"]).sum())
+    terms, logps = policy_of(case, kind, tokens=tokens)
     agrees(terms.per_sample.sum(), case, logps, "grad_per_token_logps")
+
+
+def test_the_kl_equals_trls(golden):
+    case = golden["losses"]["trl_grpo"]["cases"][0]
+    tokens = int(tensor(case["inputs"]["completion_mask"]).sum())
+    assert policy_of(case, "grpo")[0].kl_sum / tokens == pytest.approx(case["expected"]["metrics"]["kl"], rel=1e-6)
+
+
+def test_equals_simple_grpo_from_logits(golden):
+    """Their loss starts at the logits: token_logps (identity head) and policy_loss together must give theirs."""
+    for case in golden["losses"]["simple_grpo"]["cases"]:
+        i, p = case["inputs"], case["params"]
+        full = logits(i["logits"])
+        tokens = ids(i["input_ids"])
+        b, t, v = full.shape
+        logps = token_logps(full[:, :-1].reshape(-1, v), torch.eye(v, dtype=full.dtype), tokens[:, 1:].reshape(-1))
+        logps = logps.view(b, t - 1)[:, p["plen"] - 1 :]
+        torch.testing.assert_close(logps.detach(), tensor(case["expected"]["per_token_logps"]), rtol=1e-12, atol=1e-12)
+        terms = policy_loss(
+            logps, tensor(i["completion_mask"]).bool(), tensor(i["advantages"]).flatten(),
+            kind="grpo", rows=b, max_new=1, behaviour_logps=tensor(i["gen_logps"]),
+            ref_logps=tensor(i["ref_per_token_logps"]), beta=p["beta"],
+            clip_low=p["clip_param"], clip_high=p["clip_param"],
+        )  # fmt: skip
+        agrees(terms.per_sample.sum(), case, full, "grad_logits")
 
 
 def sequence(data):
@@ -183,7 +231,7 @@ def test_hint_distill_equals_sdpo(golden_channels, i):
     agrees(out.loss, case, student)
 
 
-def token_logps(found, input_ids):
+def chosen_logps(found, input_ids):
     return found[:, :-1].log_softmax(-1).gather(-1, input_ids[:, 1:, None]).squeeze(-1)
 
 
@@ -196,7 +244,7 @@ def test_trace_dpo_equals_trls_dpo(golden_channels):
     data, expected = case["inputs"], case["expected"]
     policy, tokens = logits(data["policy_logits"]), ids(data["input_ids"])
     mask = tensor(data["completion_mask"])[:, 1:].bool()
-    logps, ref = token_logps(policy, tokens), token_logps(tensor(data["ref_logits"]), tokens)
+    logps, ref = chosen_logps(policy, tokens), chosen_logps(tensor(data["ref_logits"]), tokens)
     chosen, rejected = (Scored(*side) for side in halves(logps, mask, ref))
     torch.testing.assert_close(chosen.total(), tensor(expected["policy_seq_logps"][:2]), **CLOSE)
     out = trace_dpo(chosen, rejected, Preference(beta=case["params"]["beta"]))
@@ -210,7 +258,7 @@ def test_trace_dpo_equals_simpo(golden_channels):
     data, p, expected = case["inputs"], case["params"], case["expected"]
     policy, tokens = logits(data["policy_logits"]), ids(data["input_ids"])
     mask = tensor(data["labels"])[:, 1:] != -100
-    chosen, rejected = (Scored(*side) for side in halves(token_logps(policy, tokens), mask))
+    chosen, rejected = (Scored(*side) for side in halves(chosen_logps(policy, tokens), mask))
     torch.testing.assert_close(chosen.mean(), tensor(expected["avg_logps"][:2]), **CLOSE)
     options = Preference("simpo", p["beta"], p["gamma_beta_ratio"])
     agrees(trace_dpo(chosen, rejected, options).loss, case, policy, "grad_policy_logits")

@@ -13,9 +13,8 @@ from projected_grpo.ledger.errors import NonFinite
 from projected_grpo.model.attention import packed_queries
 from projected_grpo.model.checkpointing import enable_checkpointing
 from projected_grpo.model.logprobs import completion_logps, token_batch
-from projected_grpo.rollout.decoding import FixedDecoder, GrowingDecoder, decoder_for
+from projected_grpo.rollout.decoding import ROOM, FixedDecoder, GrowingDecoder, decoder_for, roomy_cache
 from projected_grpo.rollout.draw import SamplingParams
-from projected_grpo.rollout.kv_cache import ROOM, roomy_cache
 from projected_grpo.rollout.sample import Prompt, sample_rollouts, sample_tokens
 
 PROMPTS = [[5, 6, 7, 8, 9], [10, 11], [12, 13, 14, 15, 16, 17, 18]]

@@ -21,7 +21,7 @@ from projected_grpo.model.learner import Learner
 from projected_grpo.model.load import without_warnings
 from projected_grpo.projection import Projection
 from projected_grpo.step import run_step
-from projected_grpo.vhack import Extraction, pair_differences, pair_sides, random_basis, read_vhack
+from projected_grpo.vhack import Extraction, pair_sides, random_basis, read_vhack
 from projected_grpo.worlds.models import load_model
 
 SAID = ("cos_in", "cos_out", "cos_update", "update_removed", "removed_share", "frac_fired")
@@ -215,7 +215,7 @@ def test_gradients_of_a_peft_lora_are_the_projects_own(tiny64):
     coordinates.set_values(adapter.vectors)
     sides = pair_sides(load_pairs("builtin", MODES)[:2], tiny64, "none", "no_intervention")
     mine = differences(coordinates, theirs, sides, Extraction(), 10_000)
-    for name, d in pair_differences(tiny64, adapter, sides, "nll", 1, 10_000).items():
+    for name, d in Extraction().differences(tiny64, adapter, sides, 10_000).items():
         assert torch.allclose(mine[name], d, atol=1e-5 * float(d.abs().max())), name
 
 

@@ -22,7 +22,7 @@ from projected_grpo.run.prepare import prepare
 from projected_grpo.run.refresh import Refresher, record
 from projected_grpo.run.session import Session
 from projected_grpo.verdicts.re_extracted import read_re_extracted
-from projected_grpo.vhack import VBasis, basis_of, pair_differences, pair_sides, read_vhack
+from projected_grpo.vhack import Extraction, VBasis, basis_of, pair_sides, read_vhack
 from projected_grpo.worlds.models import load_model
 from projected_grpo.worlds.tiny import built_model
 
@@ -172,7 +172,7 @@ def trained(tiny):
     sides = pair_sides(load_pairs("builtin", ("assert_true",)), tiny, "simple_overwrite_tests", "no_intervention")
 
     def differences():
-        return pair_differences(tiny, adapter, sides, "nll", 1, 8192)
+        return Extraction().differences(tiny, adapter, sides, 8192)
 
     basis = {n: basis_of(rows, 4)[0] for n, rows in differences().items()}
     return adapter, VBasis(basis, {}, {}, {"loss": "nll"}), differences

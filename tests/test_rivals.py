@@ -387,10 +387,10 @@ def test_the_frozen_adapter_is_the_merged_teacher_in_training_and_gone_when_depl
             assert torch.equal(tiny.model(input_ids=ids).logits, plain)
     with page.training():
         tiny.model(input_ids=ids).logits.square().mean().backward()
-    inside = antipasto.grads()
+    inside = antipasto.gradient()
     antipasto.zero_grad()
     tiny.model(input_ids=ids).logits.square().mean().backward()
-    assert any(float((g - inside[name]).abs().max()) > 1e-6 for name, g in antipasto.grads().items())
+    assert any(float((g - inside[name]).abs().max()) > 1e-6 for name, g in antipasto.gradient().items())
 
 
 # ---------------------------------------------------------------- the table and the plot

@@ -5,9 +5,8 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
-import projected_grpo.adapters.svd as svd_module
-from projected_grpo.adapters.antipasto import AntiPaSTOLinear
-from projected_grpo.adapters.svd import cached_svd, canonical_svd, gram_svd, weight_key
+from projected_grpo.adapters import antipasto
+from projected_grpo.adapters.antipasto import AntiPaSTOLinear, cached_svd, canonical_svd, gram_svd, weight_key
 
 
 def test_svd_reconstructs_and_its_signs_are_fixed():
@@ -25,7 +24,7 @@ def test_the_svd_of_a_gpu_is_that_of_a_cpu(shape, monkeypatch):
     """Singular vectors, values and signs by way of the Gram matrix, against LAPACK's in float64."""
     w = torch.randn(shape, generator=torch.Generator().manual_seed(0))
     expected = canonical_svd(w.double())
-    monkeypatch.setattr(svd_module, "by_gram", lambda _: True)
+    monkeypatch.setattr(antipasto, "by_gram", lambda _: True)
     monkeypatch.setattr(torch.linalg, "svd", None)
     for ours, theirs in zip(canonical_svd(w), expected, strict=True):
         assert ours.dtype == torch.float32
@@ -38,7 +37,7 @@ def test_a_weight_that_is_too_ill_conditioned_for_the_gram_matrix_is_decomposed_
     w = torch.randn(30, 50, generator=torch.Generator().manual_seed(0))
     w[-1] = 0 if fault == "a row of zeros" else w[0] + 1e-6 * w[1]
     assert gram_svd(w) is None
-    monkeypatch.setattr(svd_module, "by_gram", lambda _: True)
+    monkeypatch.setattr(antipasto, "by_gram", lambda _: True)
     u, s, vh = canonical_svd(w)
     torch.testing.assert_close(vh @ vh.T, torch.eye(30), rtol=0, atol=1e-5)
     torch.testing.assert_close((u * s) @ vh, w, rtol=0, atol=1e-5)

@@ -22,8 +22,8 @@ from projected_grpo.data.preferences import MAJORITY, Preferences, StoredPair, r
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import read_manifest
 from projected_grpo.ledger.step_file import read_run
-from projected_grpo.model.batches import two_sided
 from projected_grpo.model.learner import Learner
+from projected_grpo.model.logprobs import two_sided
 from projected_grpo.presets import presets
 from projected_grpo.records import Group, Outcome, Rollout
 from projected_grpo.run.auxiliary_losses import AuxiliaryLosses, after_peer, never_on

@@ -12,7 +12,7 @@ from projected_grpo import vhack
 from projected_grpo.adapters import attach_lora
 from projected_grpo.data.pairs import split
 from projected_grpo.ledger.errors import BadInput, NonFinite
-from projected_grpo.vhack import basis_of, cut, pair_differences, pair_sides, random_basis
+from projected_grpo.vhack import Extraction, basis_of, cut, pair_sides, random_basis
 from projected_grpo.worlds.builtin import builtin_pairs
 from projected_grpo.worlds.models import load_model
 
@@ -25,13 +25,10 @@ def test_basis_by_hand():
     torch.testing.assert_close(s, torch.tensor([5.0, 14.0**0.5]))
 
 
-def test_orientation_is_by_majority_of_pairs_not_by_size():
+def test_orientation_is_by_majority_of_pairs_and_no_direction_is_invented():
     """One huge pair the other way does not turn the direction."""
     v, _ = basis_of(torch.tensor([[1.0, 0.0], [1.0, 0.0], [-50.0, 0.0]]), 1)
     assert v[0, 0] > 0
-
-
-def test_no_direction_is_invented():
     assert len(basis_of(torch.zeros(3, 5), 2)[0]) == 0
     assert len(basis_of(torch.ones(3, 5), 3)[0]) == 1  # rank 1
 
@@ -39,7 +36,7 @@ def test_no_direction_is_invented():
 def differences(loaded, adapter, n=3, loss="nll", **kwargs):
     pairs = split(builtin_pairs())[0][:n]
     sides = pair_sides(pairs, loaded, "simple_overwrite_tests", "no_intervention", **kwargs)
-    return pair_differences(loaded, adapter, sides, loss, 64, 4096), sides
+    return Extraction(loss, max_new=64).differences(loaded, adapter, sides, 4096), sides
 
 
 def test_nll_and_grpo_differ_by_length_normalisation(tiny, antipasto):
@@ -50,8 +47,9 @@ def test_nll_and_grpo_differ_by_length_normalisation(tiny, antipasto):
     assert not torch.allclose(nll[name], grpo[name] * 2 * 64, rtol=0.01)
     n = min(len(s.completion_ids) for s in sides[:2])
     same_length = [replace(s, completion_ids=s.completion_ids[:n]) for s in sides[:2]]
-    a = pair_differences(tiny, antipasto, same_length, "nll", 64, 4096)[name]
-    b = pair_differences(tiny, antipasto, same_length, "grpo", 64, 4096)[name]
+    a, b = (
+        Extraction(loss, max_new=64).differences(tiny, antipasto, same_length, 4096)[name] for loss in ("nll", "grpo")
+    )
     torch.testing.assert_close(a * n / (2 * 64), b, rtol=1e-3, atol=1e-6)  # at equal lengths only the constant differs
 
 
@@ -66,7 +64,7 @@ def test_clean_is_the_gradient_of_the_clean_completion_itself(tiny, antipasto):
     d, sides = differences(tiny, antipasto, 2, control="clean")
     assert [s.row for s in sides] == [0, 1]
     hack_minus_clean, both = differences(tiny, antipasto, 2)
-    hacks = pair_differences(tiny, antipasto, [s for s in both if s.advantage > 0], "nll", 64, 4096)
+    hacks = Extraction().differences(tiny, antipasto, [s for s in both if s.advantage > 0], 4096)
     for name in d:
         torch.testing.assert_close(hacks[name] - d[name], hack_minus_clean[name], rtol=1e-3, atol=1e-6)
 
@@ -146,14 +144,14 @@ def test_more_directions_than_v_has_are_refused():
         cut(v, 96)
 
 
-@pytest.mark.parametrize(("how", "flag"), [({"k_use": 1}, "--k-use 1"), ({"noise_floor": 0.5}, "--noise-floor 0.5")])
-def test_random_directions_of_the_same_energy_are_not_cut(how, flag):
+def test_random_directions_of_the_same_energy_are_not_cut():
     """A part of them holds a part of the energy that they were drawn to match."""
-    values = {"a": [4.0, 3.0]}
-    with pytest.raises(BadInput, match=f"{flag}: .*random_energy.* --k of the V"):
-        cut(v_of(values, "random_energy"), **how)
-    assert cut(v_of(values, "random_energy")).directions == 2
-    assert cut(v_of(values, "random"), **how).directions == 1
+    v, plain = (v_of({"a": [4.0, 3.0]}, control) for control in ("random_energy", "random"))
+    assert cut(v).directions == 2
+    for how in ({"k_use": 1}, {"noise_floor": 0.5}):
+        with pytest.raises(BadInput, match=r"random_energy.* --k of the V"):
+            cut(v, **how)
+        assert cut(plain, **how).directions == 1
 
 
 def test_held_out_numbers_by_hand():
@@ -188,17 +186,12 @@ def loaded_with(cache):
     return make
 
 
-def test_v_of_its_own_model_loads(vhack_file, loaded_with):
-    v = vhack.load_vhack(vhack_file(), *loaded_with(), "none", k_use=3)
-    assert {len(rows) for rows in v.basis.values()} == {3}
-
-
 @pytest.mark.parametrize(
     ("seed", "kind", "control", "why"),
     [
         (42, "antipasto", "none", r"weights_hash=\w+, but this run has weights_hash="),
         (0, "lora", "none", "adapter=antipasto, but this run has adapter=lora"),
-        (0, "antipasto", "random", "--control none, but this arm needs --control random"),
+        (0, "antipasto", "random", "control=none, but this run has control=random"),
     ],
 )
 def test_v_of_something_else_is_refused_naming_both_sides(vhack_file, loaded_with, seed, kind, control, why):
@@ -209,10 +202,13 @@ def test_v_of_something_else_is_refused_naming_both_sides(vhack_file, loaded_wit
 def test_v_in_another_singular_basis_is_refused(vhack_file, loaded_with, tmp_path):
     """An SVD leaves signs free: a V from a machine that chose otherwise would point the wrong way in silence."""
     v = vhack.read_vhack(vhack_file())
-    name = next(iter(v.probes))
-    vhack.save_vhack(tmp_path / "v.safetensors", replace(v, probes={**v.probes, name: -v.probes[name]}))
+    name, path = next(iter(v.probes)), tmp_path / "v.safetensors"
+    vhack.save_vhack(path, v)
+    loaded = loaded_with()
+    assert {len(rows) for rows in vhack.load_vhack(path, *loaded, "none", k_use=3).basis.values()} == {3}
+    vhack.save_vhack(path, replace(v, probes={**v.probes, name: -v.probes[name]}))
     with pytest.raises(BadInput, match="another singular basis"):
-        vhack.load_vhack(tmp_path / "v.safetensors", *loaded_with(), "none")
+        vhack.load_vhack(path, *loaded, "none")
 
 
 def test_damaged_and_foreign_files_are_refused(tmp_path, vhack_file):
@@ -234,10 +230,10 @@ def test_a_pair_run_as_one_shared_prompt_gives_the_row_of_two_separate_backward_
     monkeypatch.setattr(vhack, "shared_batch", lambda p, *rest, **kw: run.append(len(p)) or true_batch(p, *rest, **kw))
     pairs = split(builtin_pairs())[0][:2]
     sides = pair_sides((*pairs, pairs[0]), tiny, "simple_overwrite_tests", "no_intervention")
-    loss = {"antipasto": "nll", "lora": "grpo"}[adapter.kind]
-    shared = pair_differences(tiny, adapter, sides, loss, 64, 4096)
+    how = Extraction({"antipasto": "nll", "lora": "grpo"}[adapter.kind], max_new=64)
+    shared = how.differences(tiny, adapter, sides, 4096)
     assert sum(run) == 2 * len(pairs)
-    apart = pair_differences(tiny, adapter, [replace(s, row=i) for i, s in enumerate(sides[:4])], loss, 64, 1)
+    apart = how.differences(tiny, adapter, [replace(s, row=i) for i, s in enumerate(sides[:4])], 1)
     for name, rows in shared.items():
         expected = (apart[name][0::2] + apart[name][1::2])[[0, 1, 0]]  # signs are in the losses
         torch.testing.assert_close(rows, expected, rtol=1e-3, atol=1e-5 * float(expected.abs().max()))

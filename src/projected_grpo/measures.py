@@ -14,8 +14,8 @@ from projected_grpo.adapters.base import Adapter
 from projected_grpo.channels.policy import LossTerms
 from projected_grpo.ledger.errors import NonFinite
 from projected_grpo.ledger.step_file import token_crc
-from projected_grpo.model.batches import Batch
-from projected_grpo.projection import PerSample, Profile, Projection, Vectors, cosines_of, norm_of, null_cosine, overall
+from projected_grpo.model.learner import Batch
+from projected_grpo.projection import Profile, Projection, Vectors, norm_of, null_cosine, overall, profile
 from projected_grpo.records import Sample
 
 
@@ -69,11 +69,6 @@ class Rows:
                 "loss_tokens_crc": token_crc(ids),  # from the mask that the loss was computed with
             }
 
-    def add_measured(self, measured: PerSample) -> None:
-        """Adds the columns of the per-sample gradients."""
-        for column, found in zip(self.columns, measured.columns(), strict=True):
-            column.update(found)
-
 
 def mean_gap(
     logps: Float[Tensor, "b t"], behaviour: Float[Tensor, "b t"], mask: Bool[Tensor, "b t"]
@@ -94,7 +89,7 @@ def projection_columns(
     clipping; `proposed`, minus the parameter change that the optimizer made; `applied`, minus the change in the end.
     fired: fraction of modules in which the gate removed anything.
     """
-    profiles = {stage: projection.profile(vectors) for stage, vectors in stages.items()}
+    profiles = {stage: profile(vectors, projection.basis) for stage, vectors in stages.items()}
     gradient, used, proposed, applied = map(overall, profiles.values())
     before, after = ("gradient", "used") if projection.target == "grad" else ("proposed", "applied")
     share, modules = projection.removed_share(stages[before], stages[after])
@@ -128,7 +123,7 @@ def _module_columns(profiles: Mapping[str, Profile], before: str, after: str) ->
 
     return {
         "k": [m.k for m in gradient.values()],
-        "cos_in": [cosines_of(m)[0] if m.known else None for m in gradient.values()],
+        "cos_in": [m.cos if m.known else None for m in gradient.values()],
         "energy_in": energy(gradient),
         "energy_update_in": energy(proposed),
         "grad_share": share(gradient, (m.norm**2 for m in gradient.values())),
@@ -147,7 +142,7 @@ def channel_columns(
     arm's gate would remove of it, and its share of their sum `whole`, <g, whole> / ||whole||^2."""
     squared, columns = norm_of(whole) ** 2, {}
     for name, g in gradients.items():
-        seen, norm, removed = overall(projection.profile(g)), norm_of(g), None
+        seen, norm, removed = overall(profile(g, projection.basis)), norm_of(g), None
         if projection.target != "none" and projection.basis is not None and norm > 0:
             removed = 1 - (norm_of(projection.apply(g)[0]) / norm) ** 2
         along = torch.stack([(g[n] * v).sum() for n, v in whole.items()]).sum()
@@ -173,7 +168,7 @@ def check_gradient(
     """Raises NonFinite when a loss or the gradient is not finite, naming the module and, by `squared` norms, the sample."""
     if not math.isfinite(loss):
         raise NonFinite(f"{where}: the loss is {loss}")
-    for name, g in adapter.grads().items():
+    for name, g in adapter.gradient().items():
         if not torch.isfinite(g).all():
             bad = [] if squared is None else (~torch.isfinite(squared)).nonzero().flatten().tolist()
             sample = f", sample {first + bad[0]}" if bad else ""

@@ -51,7 +51,6 @@ class Along:
 
     k: int
     """Rows of V; 0: nothing can be said."""
-    n: int
     hackward: float
     """||relu(V g)||."""
     signed: float
@@ -65,6 +64,16 @@ class Along:
     def known(self) -> bool:
         """Whether there are directions, and a gradient."""
         return self.k > 0 and self.norm > 0
+
+    @property
+    def cos(self) -> float:
+        """Hack-ward fraction of the gradient."""
+        return self.hackward / max(self.norm, TINY)
+
+    @property
+    def cos_signed(self) -> float:
+        """The signed sum over the norm of the gradient."""
+        return self.signed / max(self.norm, TINY)
 
 
 Profile = Mapping[str, Along]
@@ -107,10 +116,6 @@ class Projection:
     def apply_to(self, target: Literal["grad", "update"], vectors: Vectors) -> tuple[Vectors, float]:
         """As `apply` where this is the projection's target; else (the vectors themselves, 0)."""
         return self.apply(vectors) if self.target == target else (vectors, 0.0)
-
-    def profile(self, vectors: Vectors) -> Profile:
-        """Hack-ward fractions and energy module by module; empty without V."""
-        return {} if self.basis is None else profile(vectors, self.basis)
 
     def removed_share(self, before: Vectors, after: Vectors) -> tuple[float | None, float | None]:
         """Of what the gate removes from `before` at overshoot 1, e, how much is gone in `after`: <before - after, e> /
@@ -190,14 +195,16 @@ def project_vector(
     return kept, removed
 
 
-def profile(vectors: Vectors, basis: Basis) -> dict[str, Along]:
-    """Every module against its V, read from the device at once."""
+def profile(vectors: Vectors, basis: Basis | None) -> Profile:
+    """Every module against its V, read from the device at once; empty without V."""
+    if basis is None:
+        return {}
     rows = []
     for name, g in vectors.items():
         c = basis[name] @ g
         rows.append(torch.stack([c.relu().norm(), c.sum(), c.norm(), g.norm()]))
     numbers = torch.stack(rows).tolist() if rows else []
-    return {name: Along(*basis[name].shape, *row) for name, row in zip(vectors, numbers, strict=True)}
+    return {name: Along(len(basis[name]), *row) for name, row in zip(vectors, numbers, strict=True)}
 
 
 def overall(found: Profile) -> Hackward:
@@ -206,14 +213,7 @@ def overall(found: Profile) -> Hackward:
     if not seen:
         return Hackward()
     energy = sum(m.along**2 for m in seen) / sum(m.norm**2 for m in found.values())
-    cos, signed = (sum(of) / len(seen) for of in zip(*map(cosines_of, seen), strict=True))
-    return Hackward(cos, signed, energy)
-
-
-def cosines_of(m: Along) -> tuple[float, float]:
-    """(hack-ward fraction, signed sum), over the norm of the module's gradient."""
-    norm = max(m.norm, TINY)
-    return m.hackward / norm, m.signed / norm
+    return Hackward(sum(m.cos for m in seen) / len(seen), sum(m.cos_signed for m in seen) / len(seen), energy)
 
 
 def norm_of(vectors: Vectors) -> float:
@@ -247,8 +247,8 @@ class ModuleAngles:
     n: int
     angles: tuple[float, ...]
     """Radians, ascending, k of them."""
-    larger: int
-    """Rows of the larger basis."""
+    null: float
+    """Overlap of unrelated subspaces: k / n (of the larger rank). The root of it is what one cosine is compared with."""
 
     @property
     def kind(self) -> str:
@@ -259,11 +259,6 @@ class ModuleAngles:
     def overlap(self) -> float:
         """Mean squared cosine, ||A B^T||_F^2 / k: 1 for one subspace."""
         return sum(math.cos(a) ** 2 for a in self.angles) / self.k
-
-    @property
-    def null(self) -> float:
-        """What unrelated subspaces show: k / n (of the larger rank). The root of it is what one cosine is compared with."""
-        return self.larger / self.n
 
     @property
     def same(self) -> bool:
@@ -289,11 +284,11 @@ def compared(a: Mapping[str, Tensor], b: Mapping[str, Tensor]) -> list[ModuleAng
     """Every module in which both have rows, in the order of the first."""
     return [
         ModuleAngles(
-            name, min(len(a[name]), len(b[name])), a[name].shape[1], principal_angles(a[name], b[name]),
-            max(len(a[name]), len(b[name])),
+            name, min(len(v), len(b[name])), v.shape[1], principal_angles(v, b[name]),
+            max(len(v), len(b[name])) / v.shape[1],
         )
-        for name in a
-        if len(a[name]) and len(b[name])
+        for name, v in a.items()
+        if len(v) and len(b[name])
     ]  # fmt: skip
 
 

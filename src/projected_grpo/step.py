@@ -17,8 +17,8 @@ from projected_grpo.channels.auxiliary import AuxiliaryLoss, accumulate
 from projected_grpo.channels.policy import LossTerms, advantages, nll, policy_loss
 from projected_grpo.interventions.base import Intervention, Rewards, StepContext
 from projected_grpo.measures import Rows, StepResult, channel_columns, check_gradient, check_loss, projection_columns
-from projected_grpo.model.batches import Batch, behaviour_of, logps_of
-from projected_grpo.model.learner import Learner
+from projected_grpo.model.learner import Batch, Learner
+from projected_grpo.model.logprobs import completion_logps
 from projected_grpo.parallel import World
 from projected_grpo.projection import PerSample, Projection
 from projected_grpo.records import Sample
@@ -118,17 +118,17 @@ def make_batch(
 ) -> StepBatch:  # fmt: skip
     """Returns the samples with the advantages that the loss uses: the objective's, or the intervention's."""
     samples, kind = [sample for group in groups for sample in group], objective.kind
-    rewards, usual = tuple(tuple(s.reward for s in group) for group in groups), []
-    if kind != "nll":
-        usual = [a for group in rewards for a in advantages(torch.tensor([group]), kind)[0].tolist()]
+    used: list[float | None] = [None] * len(samples)
     all_rows, first = world.place(len(samples))
     tokens = sum(len(s.completion_ids) for s in samples)
     # bnpo averages over each process's own tokens, and then over processes (TRL's local batch).
     all_tokens = tokens * world.size if kind == "bnpo" else world.place(tokens)[0]
-    if kind == "nll":
-        return StepBatch(samples, [None] * len(samples), all_rows, all_tokens, first)
-    found = intervention.advantages(Rewards(rewards, tuple(usual), kind), replace(context, first=first))
-    return StepBatch(samples, [float(a) for a in found], all_rows, all_tokens, first)
+    if kind != "nll":
+        rewards = tuple(tuple(s.reward for s in group) for group in groups)
+        usual = tuple(a for group in rewards for a in advantages(torch.tensor([group]), kind)[0].tolist())
+        found = intervention.advantages(Rewards(rewards, usual, kind), replace(context, first=first))
+        used = [float(a) for a in found]
+    return StepBatch(samples, used, all_rows, all_tokens, first)
 
 
 def backward(
@@ -155,7 +155,8 @@ def backward(
                     rows.add(chosen, tokens, logps.detach(), behaviour, terms, reference)
     check_gradient(f"step {step}", adapter, squared=measured.squared, first=batch.first)
     if per_sample:
-        rows.add_measured(measured)
+        for column, found in zip(rows.columns, measured.columns(), strict=True):
+            column.update(found)
     return rows
 
 
@@ -190,7 +191,7 @@ def forward(
     learner: Learner, batch: StepBatch, objective: Objective, rows: Sequence[int], tokens: Batch, reference: Reference
 ) -> tuple[Float[Tensor, "b t"], Float[Tensor, "b t"], LossTerms]:
     """Returns one micro-batch's log-probabilities, the behaviour policy's, and the loss terms."""
-    logps = logps_of(learner.model, tokens, objective.temperature)
+    logps = completion_logps(learner.model, tokens, objective.temperature)
     behaviour = behaviour_of([batch.samples[i] for i in rows], logps, tokens)
     if objective.kind == "nll":
         nan = torch.full((len(logps),), torch.nan, device=logps.device)
@@ -202,6 +203,15 @@ def forward(
         beta=objective.beta, clip_low=objective.clip_low, clip_high=objective.clip_high,
     )  # fmt: skip
     return logps, behaviour, terms
+
+
+def behaviour_of(rows: Sequence[Sample], logps: Float[Tensor, "b t"], batch: Batch) -> Float[Tensor, "b t"]:
+    """Behaviour log-probabilities at the positions of `logps`; a sample without them is taken as on-policy."""
+    out = logps.detach().clone()
+    for i, sample in enumerate(rows):
+        if sample.behaviour_logps is not None:
+            out[i, batch.loss_mask[i]] = torch.tensor(sample.behaviour_logps, dtype=out.dtype, device=out.device)
+    return out
 
 
 def add_auxiliary(

@@ -10,11 +10,10 @@ treats both alike.
 """
 
 import hashlib
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Bool, Float
@@ -31,12 +30,13 @@ from projected_grpo.ledger.console import progress
 from projected_grpo.ledger.errors import BadInput, NonFinite
 from projected_grpo.ledger.files import write_atomic
 from projected_grpo.ledger.folder import git_state
-from projected_grpo.model.batches import micro_batches
 from projected_grpo.model.load import LoadedModel
-from projected_grpo.model.shared_prompt import shared_batch, shared_logps
+from projected_grpo.model.logprobs import completion_logps, micro_batches, shared_batch
 from projected_grpo.prompts import render
 from projected_grpo.records import HeldOut, Pair
 
+UNUSED = "unused"
+"""Value in the metadata of what a V does not depend on."""
 RAW = "as it is"
 """Role of a prompt that is text already: no chat template is put around it."""
 PairLoss = Literal["nll", "grpo"]
@@ -72,84 +72,25 @@ def pair_sides(
     """
     sides = []
     for row, pair in enumerate(pairs):
+        (role, text), *_ = pair.messages
+        place = f"pair {pair.name!r}"
         if control == "placebo" and pair.clean_alt is None:
-            raise BadInput(f"pair {pair.name!r}: --control placebo needs its second clean completion (clean_alt)")
-        texts = {"placebo": (pair.clean, pair.clean_alt or ""), "clean": (pair.clean,)}.get(
-            control, (pair.hack, pair.clean)
-        )
-        for text, advantage in zip(texts, (1.0, -1.0), strict=False):
-            sides.append(_side(pair, text, advantage, row, loaded, hint, prompt_setup))
-    return sides
-
-
-def _side(
-    pair: Pair, text: str, advantage: float, row: int, loaded: LoadedModel, hint: str, prompt_setup: str
-) -> PairSide:
-    ids, place = loaded.completion_ids(text), f"pair {pair.name!r}"
-    (role, prompt), *_ = pair.messages
-    if role == RAW:
-        prompt_ids = tuple(loaded.tokenizer(prompt)["input_ids"])  # as a trainer reads it
-        if hint != "none" or prompt_setup != "no_intervention":
+            raise BadInput(f"{place}: --control placebo needs its second clean completion (clean_alt)")
+        if role == RAW and (hint, prompt_setup) != ("none", "no_intervention"):
             raise BadInput(f"{place}: hint and prompt_setup go into messages; leave them out for a prompt that is text")
-        if len(prompt_ids) + len(ids) > loaded.context:
-            raise BadInput(f"{place}: {len(prompt_ids)} + {len(ids)} tokens exceed the context of {loaded.context}")
-    else:
-        _, prompt_ids = render(pair.messages, hint, prompt_setup, loaded.tokenizer, loaded.context, len(ids), place)
-    return PairSide(prompt_ids, ids, advantage, row)
-
-
-# ---------------------------------------------------------------- gradients
-
-
-def pair_differences(
-    loaded: LoadedModel, adapter: Adapter, sides: Sequence[PairSide], loss: PairLoss, max_new: int, token_budget: int
-) -> Differences:
-    """Returns D [rows, n] of every module, float32 on the CPU: each row the signed sum of its sides' gradients.
-
-    Per-sample gradients of batched backward passes; LoRA is moved to its warm point. The sides of a row share one forward
-    pass of their prompt, whose gradient is then their sum with their signs. Equal rows, as a bootstrap sample has, are run
-    once. NonFinite names module and pair.
-    """
-    by_row: dict[int, list[PairSide]] = {}
-    for side in sides:
-        by_row.setdefault(side.row, []).append(side)
-    equal: dict[tuple, list[int]] = {}
-    for row, its in by_row.items():
-        equal.setdefault(tuple((s.prompt_ids, s.completion_ids, s.advantage) for s in its), []).append(row)
-    twins = {rows[0]: rows for rows in equal.values()}
-    out = {name: torch.zeros(1 + max(by_row), n) for name, n in adapter.sizes.items()}
-    chosen: list[PairSide] = []
-
-    def keep(name: str, grads: Float[Tensor, "b n"]) -> None:
-        # The prompts' part has a row per row of D, the completions' part one per side; the first of each comes first.
-        places = [s.row for s in chosen] if len(grads) == len(chosen) else list(dict.fromkeys(s.row for s in chosen))
-        for row, g in zip(places, grads.float().cpu(), strict=True):
-            if not torch.isfinite(g).all():
-                raise NonFinite(f"extraction: gradient of pair {row} is not finite in {name}")
-            out[name][twins[row]] += g
-
-    ordered = [by_row[row] for row in twins]
-    lengths = [len(row[0].prompt_ids) + sum(len(s.completion_ids) for s in row) for row in ordered]
-    with warm_point(adapter), adapter.folded(), adapter.per_sample(keep):
-        for part in progress(micro_batches(lengths, token_budget), "pair gradients"):
-            chosen[:] = [side for place in part for side in ordered[place]]
-            prompts, completions = [s.prompt_ids for s in chosen], [s.completion_ids for s in chosen]
-            tokens = (prompts, completions, loaded.pad_id, loaded.model.device)
-            batch = shared_batch(*tokens, groups=[s.row for s in chosen])
-            logps = shared_logps(loaded.model, batch)
-            advantage = torch.tensor([s.advantage for s in chosen], device=logps.device)
-            pair_terms(logps, batch.loss_mask, advantage, loss, max_new).sum().backward()
-    adapter.zero_grad()
-    return out
-
-
-def pair_terms(
-    logps: Float[Tensor, "b t"], mask: Bool[Tensor, "b t"], advantage: Float[Tensor, " b"], loss: PairLoss, max_new: int
-) -> Float[Tensor, " b"]:
-    """Returns each side's loss with its sign: the gradient of the sum over a pair's sides is its row of D."""
-    if loss == "nll":
-        return nll(logps, mask) * advantage
-    return policy_loss(logps, mask, advantage, kind="dr_grpo", rows=2, max_new=max_new).per_sample
+        completions = {"placebo": (pair.clean, pair.clean_alt or ""), "clean": (pair.clean,)}
+        for completion, advantage in zip(completions.get(control, (pair.hack, pair.clean)), (1.0, -1.0), strict=False):
+            ids = loaded.completion_ids(completion)
+            if role == RAW:
+                prompt_ids = tuple(loaded.tokenizer(text)["input_ids"])  # as a trainer reads it
+            else:
+                _, prompt_ids = render(
+                    pair.messages, hint, prompt_setup, loaded.tokenizer, loaded.context, len(ids), place
+                )
+            if len(prompt_ids) + len(ids) > loaded.context:
+                raise BadInput(f"{place}: {len(prompt_ids)} + {len(ids)} tokens exceed the context of {loaded.context}")
+            sides.append(PairSide(prompt_ids, ids, advantage, row))
+    return sides
 
 
 # ---------------------------------------------------------------- directions
@@ -233,12 +174,8 @@ class Extraction:
     @classmethod
     def of(cls, meta: Mapping[str, str]) -> "Extraction":
         """Returns how the V with this metadata was made."""
-        loss, constant = ("grpo", int(meta["max_new"])) if meta["loss"] == "grpo" else ("nll", 1)
-        return cls(
-            loss, cast(Control, meta["control"]), int(meta["k"]), constant, int(meta["pairs_draw"]), meta["hint"],
-            meta["prompt_setup"], int(meta["seed"]), float(meta.get("held_out", HELD_OUT)),
-            float(meta["share"]) if meta["control"] == "random_share" else 0.0,
-        )  # fmt: skip
+        fields = {name: type(default) for name, default in asdict(cls()).items()}
+        return cls(**{name: of(meta[name]) for name, of in fields.items() if meta.get(name, UNUSED) != UNUSED})
 
     def sides(self, pairs: Sequence[Pair], loaded: LoadedModel) -> list[PairSide]:
         """Returns the completions of the training pairs. BadInput as in `pair_sides`."""
@@ -247,16 +184,54 @@ class Extraction:
 
     def single_sides(self, pairs: Sequence[Pair], loaded: LoadedModel) -> list[PairSide]:
         """Returns every completion of the held-out pairs with a row each: D then holds gradients."""
-        texts = [(pair, text) for pair in split(pairs, self.held_out)[1] for text in (pair.hack, pair.clean)]
-        return [
-            _side(pair, text, 1.0, row, loaded, self.hint, self.prompt_setup) for row, (pair, text) in enumerate(texts)
-        ]
+        sides = pair_sides(split(pairs, self.held_out)[1], loaded, self.hint, self.prompt_setup)
+        return [replace(side, row=row, advantage=1.0) for row, side in enumerate(sides)]
+
+    def terms(
+        self, logps: Float[Tensor, "b t"], mask: Bool[Tensor, "b t"], advantage: Float[Tensor, " b"]
+    ) -> Float[Tensor, " b"]:
+        """Returns each side's loss with its sign: the gradient of the sum over a pair's sides is its row of D."""
+        if self.loss == "nll":
+            return nll(logps, mask) * advantage
+        return policy_loss(logps, mask, advantage, kind="dr_grpo", rows=2, max_new=self.max_new).per_sample
 
     def differences(
         self, loaded: LoadedModel, adapter: Adapter, sides: Sequence[PairSide], token_budget: int
     ) -> Differences:
-        """Returns D of these sides by this loss, as `pair_differences`."""
-        return pair_differences(loaded, adapter, sides, self.loss, self.max_new, token_budget)
+        """Returns D [rows, n] of every module, float32 on the CPU: each row the signed sum of its sides' gradients.
+
+        Per-sample gradients of batched backward passes; LoRA is moved to its warm point. The sides of a row share one
+        forward pass of their prompt, whose gradient is then their sum with their signs. Equal rows, as a bootstrap sample
+        has, are run once. NonFinite names module and pair.
+        """
+        rows: list[list[PairSide]] = [[] for _ in range(1 + max(side.row for side in sides))]
+        for side in sides:
+            rows[side.row].append(replace(side, row=0))
+        different = [list(row) for row in dict.fromkeys(map(tuple, rows))]
+        places = [different.index(row) for row in rows]
+        out = {name: torch.zeros(len(different), n) for name, n in adapter.sizes.items()}
+        lengths = [len(row[0].prompt_ids) + sum(len(s.completion_ids) for s in row) for row in different]
+        chosen: list[int] = []
+
+        def keep(name: str, grads: Float[Tensor, "b n"]) -> None:
+            # The prompts' part has a row per row of D, the completions' part one per side.
+            of_sides = [place for place in chosen for _ in different[place]]
+            for place, g in zip(of_sides if len(grads) == len(of_sides) else chosen, grads.float().cpu(), strict=True):
+                if not torch.isfinite(g).all():
+                    raise NonFinite(f"extraction: gradient of pair {places.index(place)} is not finite in {name}")
+                out[name][place] += g
+
+        with warm_point(adapter), adapter.folded(), adapter.per_sample(keep):
+            for chosen in progress(micro_batches(lengths, token_budget), "pair gradients"):
+                batched = [(place, side) for place in chosen for side in different[place]]
+                prompts, completions = [s.prompt_ids for _, s in batched], [s.completion_ids for _, s in batched]
+                tokens = (prompts, completions, loaded.pad_id, loaded.model.device)
+                batch = shared_batch(*tokens, groups=[place for place, _ in batched])
+                logps = completion_logps(loaded.model, batch)
+                advantage = torch.tensor([s.advantage for _, s in batched], device=logps.device)
+                self.terms(logps, batch.loss_mask, advantage).sum().backward()
+        adapter.zero_grad()
+        return {name: found[places] for name, found in out.items()}
 
     def basis(
         self, gradients: Callable[[Sequence[PairSide]], Differences], sides: Sequence[PairSide],
@@ -276,12 +251,11 @@ class Extraction:
             basis = {n: random_basis((k, sizes[n]), self.seed, n) for n, k in ranks.items()}
             values = {n: stretched(values[n], k) for n, k in ranks.items()}
         meta = {
-            **facts, "loss": self.loss, "control": self.control, "k": str(self.k), "pairs_draw": str(self.pairs_draw),
-            "hint": self.hint, "prompt_setup": self.prompt_setup, "seed": str(self.seed), "held_out": f"{self.held_out:g}",
+            **facts, **{name: str(value) for name, value in asdict(self).items()},
             "n_train": str(1 + max(side.row for side in sides)),
-            "max_new": str(self.max_new) if self.loss == "grpo" else "unused",
-            "lora_warm_ratio": str(WARM_RATIO) if "lora" in facts["adapter"] else "unused",
-            "share": f"{self.share:g}" if self.share else "unused",
+            "max_new": str(self.max_new) if self.loss == "grpo" else UNUSED,
+            "lora_warm_ratio": str(WARM_RATIO) if "lora" in facts["adapter"] else UNUSED,
+            "share": f"{self.share:g}" if self.share else UNUSED,
             "directions": str(sum(map(len, basis.values()))),
             "energy": f"{sum(shares.values()) / len(shares):.4f}",
             "v_sha256": content_of(basis),
@@ -299,20 +273,20 @@ def held_out_numbers(basis: Mapping[str, Tensor], d: Differences, draws: int, se
     whole = torch.stack([diffs.double().square().sum(1) for diffs in d.values()]).sum(0).clamp(min=1e-300)
     directions = max(sum(len(v) for v in basis.values()), 1)
 
-    def against(rows_of: Callable[[str, Tensor], Tensor]) -> tuple[Tensor, Tensor]:
+    def against(rows: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
         energy, along = torch.zeros_like(whole), torch.zeros_like(whole)
-        for name, v in basis.items():
-            c = d[name].double() @ rows_of(name, v).double().cpu().T
+        for name, v in rows.items():
+            c = d[name].double() @ v.double().cpu().T
             energy += c.square().sum(1)
             along += c.sum(1)
         return energy / whole, along / (whole.sqrt() * directions**0.5)
 
-    energy, cosine = against(lambda _, v: v)
+    energy, cosine = against(basis)
     expected = [d[n].double().square().sum(1) * (v.shape[0] / v.shape[1]) for n, v in basis.items()]
     null = torch.stack(expected).sum(0) / whole
     random_energy, random_cosine = [], []
     for draw in progress(range(draws), "random bases"):
-        e, c = against(lambda name, v, draw=draw: random_basis((v.shape[0], v.shape[1]), seed, f"{name} {draw}"))
+        e, c = against({n: random_basis((len(v), v.shape[1]), seed, f"{n} {draw}") for n, v in basis.items()})
         random_energy.append(float(e.mean()))
         random_cosine.append(float(c.mean()))
     return HeldOut(energy.tolist(), null.tolist(), cosine.tolist(), random_energy, random_cosine)
@@ -341,51 +315,35 @@ def save_vhack(path: Path, v: VBasis) -> None:
     write_atomic(path, save(tensors, metadata=dict(v.meta)))
 
 
-@contextmanager
-def _opened(path: Path) -> Generator[Any]:
-    """Opens a safetensors file. BadInput when it is missing or damaged."""
+def read_vhack(path: Path) -> VBasis:
+    """Returns the V of a file as it is. BadInput when it is missing, damaged or something else."""
     mend = "make one with `just extract-vhack`"
     if not path.is_file():
         what = "a folder; name the vhack.safetensors in it" if path.is_dir() else "no such file"
         raise BadInput(f"--vhack {path}: {what}; {mend}")
+    parts: dict[str, dict[str, Tensor]] = {"V": {}, "S": {}, "probe": {}}
     try:
         with safe_open(path, "pt") as f:
-            yield f
+            meta = f.metadata() or {}
+            for key in f.keys():  # noqa: SIM118 - safe_open is no dict
+                part, _, name = key.partition("/")
+                parts.setdefault(part, {})[name] = f.get_tensor(key)
     except (OSError, SafetensorError) as e:
         raise BadInput(f"--vhack {path}: not a readable safetensors file ({e}); {mend}") from e
-
-
-def read_meta(path: Path) -> dict[str, str]:
-    """Returns the metadata of a file without reading V, which may be large. BadInput when it is missing or damaged."""
-    with _opened(path) as f:
-        return f.metadata() or {}
-
-
-def read_vhack(path: Path) -> VBasis:
-    """Returns the V of a file as it is. BadInput when it is missing, damaged or something else."""
-    parts: dict[str, dict[str, Tensor]] = {"V": {}, "S": {}, "probe": {}}
-    with _opened(path) as f:
-        meta = f.metadata() or {}
-        for key in f.keys():  # noqa: SIM118 - safe_open is no dict
-            part, _, name = key.partition("/")
-            parts.setdefault(part, {})[name] = f.get_tensor(key)
-    if not parts["V"] or not parts["V"].keys() == parts["S"].keys() == parts["probe"].keys():
-        raise BadInput(f"--vhack {path}: not written by extract_vhack_grad (no V, S and probe per module)")
+    if not parts["V"]:
+        raise BadInput(f"--vhack {path}: not written by extract_vhack_grad (no V of a module)")
     return VBasis(parts["V"], parts["S"], parts["probe"], meta)
 
 
 def check_meta(path: Path, meta: Mapping[str, str], identity: Mapping[str, str], control: str | None) -> None:
     """BadInput when V is of another identity (model, adapter, ...), or of another control than the arm needs (None: any)."""
-    for key, here in identity.items():
+    needed = identity if control is None else {**identity, "control": control}
+    for key, here in needed.items():
         if (there := meta.get(key)) != here:
             raise BadInput(
                 f"--vhack {path}: made for {key}={there}, but this run has {key}={here}; extract it again with this run's "
                 "preset and arguments (`just extract-vhack`)"
             )
-    if control is not None and meta.get("control") != control:
-        raise BadInput(
-            f"--vhack {path}: made with --control {meta.get('control')}, but this arm needs --control {control}"
-        )
 
 
 def same_coordinates(v: VBasis, probes: Mapping[str, Tensor], sizes: Mapping[str, int]) -> str:
@@ -404,12 +362,11 @@ def cut(v: VBasis, k_use: int = 0, noise_floor: float = 0.0) -> VBasis:
     """Returns V with each module's top k_use rows (0 = all), without those in the bottom `noise_floor` fraction of all
     singular values pooled over modules. BadInput for random directions of equal energy, as a part of them holds less, and
     for more rows than any module has."""
-    for flag, value in (("--k-use", k_use), ("--noise-floor", noise_floor)):
-        if value and v.meta.get("control") in OF_EQUAL_REMOVAL:
-            raise BadInput(
-                f"{flag} {value}: V is of --control {v.meta['control']}, whose rows remove as much as V only all together; "
-                "extract it with the --k of the V that it is to match"
-            )
+    if (k_use or noise_floor) and v.meta.get("control") in OF_EQUAL_REMOVAL:
+        raise BadInput(
+            f"--k-use {k_use}, --noise-floor {noise_floor}: V is of --control {v.meta['control']}, whose rows remove as "
+            "much as V only all together; extract it with the --k of the V that it is to match"
+        )
     if k_use > (most := max(map(len, v.singular_values.values()), default=0)):
         raise BadInput(f"--k-use {k_use}: no module of this V has more than {most} directions; leave it out to use all")
     top = {n: s[: k_use or None] for n, s in v.singular_values.items()}
@@ -439,10 +396,7 @@ def load_vhack(
 
 def pairs_of(meta: Mapping[str, str], source: str, why: str) -> tuple[Pair, ...]:
     """Returns the pairs that a V was made from, loaded from `source`. BadInput, saying `why`, when they differ."""
-    try:
-        pairs = load_pairs(source, [m for m in meta["modes"].split(",") if m != "all"])
-    except BadInput as e:
-        raise BadInput(f"--pairs {source}: not the pairs that V was made from ({e}); give those, as {why}") from e
+    pairs = load_pairs(source, [m for m in meta["modes"].split(",") if m != "all"])
     if (here := pairs_hash(pairs)) != meta["pairs_hash"]:
         raise BadInput(
             f"--pairs {source}: content hash {here}, but V was made from {meta['pairs_hash']} ({meta['pairs']}); give "

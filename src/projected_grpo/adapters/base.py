@@ -191,13 +191,9 @@ class Adapter:
         """n of every module."""
         return {name: layer.theta.numel() for name, layer in self.layers.items()}
 
-    def grads(self) -> dict[str, Float[Tensor, " n"]]:
-        """The accumulated gradient of every module; zeros where there was no backward pass."""
-        return {n: torch.zeros_like(p) if p.grad is None else p.grad for n, p in self.vectors.items()}
-
     def gradient(self) -> dict[str, Float[Tensor, " n"]]:
-        """Returns copies of `grads`."""
-        return {name: g.clone() for name, g in self.grads().items()}
+        """Returns copies of the accumulated gradients; zeros where there was no backward pass."""
+        return {n: torch.zeros_like(p) if p.grad is None else p.grad.clone() for n, p in self.vectors.items()}
 
     def set_gradient(self, gradient: Mapping[str, Float[Tensor, " n"]]) -> None:
         """Replaces the accumulated gradient by copies."""
@@ -250,7 +246,7 @@ class Adapter:
     @contextmanager
     def folded(self) -> Generator[None]:
         """Puts W' in the place of W, built once, for sampling or for the passes of one optimizer step; theta must not
-        change inside. The gradient may be gathered first, so that `grads` are whole only when this is over.
+        change inside. The gradient may be gathered first, so that `gradient` is whole only when this is over.
 
         W is put back bit for bit. RuntimeError when theta was changed inside (but not by what passes its version counter by:
         a fused optimizer), or when the weights are folded already.

@@ -3,11 +3,11 @@
     total = policy + alpha x hint distillation + beta x trace DPO + gamma x TAID
 
 The losses themselves are pages of channels/; here they get log-probabilities and logits from the model, in micro-batches
-that model/batches.py collates. A loss of weight 0 is never called, and the step is plain GRPO bit for bit.
+that model/logprobs.py collates. A loss of weight 0 is never called, and the step is plain GRPO bit for bit.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, runtime_checkable
 
@@ -20,9 +20,8 @@ from projected_grpo.channels.hint_distill import OPSD, Distillation, hint_distil
 from projected_grpo.channels.outputs import LossOutputs
 from projected_grpo.channels.taid import taid
 from projected_grpo.channels.trace_dpo import DPO, Preference, Scored, trace_dpo
-from projected_grpo.model.batches import logps_of
 from projected_grpo.model.learner import Learner
-from projected_grpo.model.logprobs import TokenBatch, completion_states, head_of
+from projected_grpo.model.logprobs import TokenBatch, completion_logps, head_of, two_sided
 
 Ids = tuple[int, ...]
 
@@ -68,35 +67,37 @@ class Hinted:
     behaviour_logps: tuple[float, ...] | None = None
 
 
-def distilled(
-    learner: Learner,
-    rows: Sequence[Hinted],
-    states: Callable[[TokenBatch], Float[Tensor, "n d"]],
-    part: Callable[[Float[Tensor, "t d"], Float[Tensor, "t e"], Hinted], Float[Tensor, ""]],
-) -> Iterator[LossOutputs]:
-    """Yields a distillation loss: the student reads each completion after its prompt, the teacher after the hinted one.
-
-    states: the teacher's hidden states that predict the completions. part: a row's loss from the student's and the
-    teacher's hidden states; computed again in the backward pass, so that only one row's logits are in memory.
-    """
-    plain = [(r.prompt_ids, r.completion_ids) for r in rows]
-    hinted = [(r.hinted_ids, r.completion_ids) for r in rows]
-    for chosen, student, teacher in learner.two_sided(plain, hinted):
-        picked = [rows[i] for i in chosen]
-        lengths = [len(r.completion_ids) for r in picked]
-        with torch.no_grad():
-            teacher_states = states(teacher).split(lengths)
-        student_states = completion_states(learner.model, student).split(lengths)
-        parts = [
-            checkpoint(part, s, t, row, use_reentrant=False, preserve_rng_state=False)
-            for s, t, row in zip(student_states, teacher_states, picked, strict=True)
-        ]
-        yield LossOutputs(torch.stack(parts).sum(), {"rows": torch.tensor(float(len(picked)))})
-
-
 def logits_of(hidden: Float[Tensor, "t d"], model: Any) -> Float[Tensor, "1 t v"]:
     """Returns logits in float32, or in float64 for float64."""
     return (hidden @ head_of(model).weight.T).to(torch.promote_types(hidden.dtype, torch.float32))[None]
+
+
+def distilled(
+    learner: Learner, rows: Sequence[Hinted], teacher: Any, loss: Callable[[Tensor, Tensor, Hinted], Tensor],
+    reading: Callable[[], AbstractContextManager[None]] = nullcontext,
+) -> Iterator[LossOutputs]:  # fmt: skip
+    """Yields a distillation loss: the student reads each completion after its prompt, the teacher after the hinted one.
+
+    reading: a context around the teacher's pass. loss: a row's loss from the student's and the teacher's logits [1, t, v];
+    computed again in the backward pass, so that only one row's logits are in memory.
+    """
+
+    def part(ours: Float[Tensor, "t d"], theirs: Float[Tensor, "t e"], row: Hinted) -> Float[Tensor, ""]:
+        return loss(logits_of(ours, learner.model), logits_of(theirs, teacher), row)
+
+    plain = [(r.prompt_ids, r.completion_ids) for r in rows]
+    hinted = [(r.hinted_ids, r.completion_ids) for r in rows]
+    for chosen, student, hints in two_sided(plain, hinted, learner.token_budget, learner.pad_id, learner.device):
+        picked = [rows[i] for i in chosen]
+        lengths = [len(r.completion_ids) for r in picked]
+        with torch.no_grad(), reading():
+            theirs = hints.states(teacher).split(lengths)
+        ours = student.states(learner.model).split(lengths)
+        parts = [
+            checkpoint(part, *states, use_reentrant=False, preserve_rng_state=False)
+            for states in zip(ours, theirs, picked, strict=True)
+        ]
+        yield LossOutputs(torch.stack(parts).sum(), {"rows": torch.tensor(float(len(picked)))})
 
 
 @dataclass(frozen=True)
@@ -120,18 +121,14 @@ class HintDistill:
             sum(len(r.completion_ids) for r in self.rows) if per_token else max(self.asked, len(self.rows))
         )[0]
 
-        def states(batch: TokenBatch) -> Float[Tensor, "n d"]:
-            with learner.adapter.disabled() if self.teacher == "base" else nullcontext():
-                return completion_states(learner.model, batch)
-
-        def part(ours: Float[Tensor, "t d"], theirs: Float[Tensor, "t e"], row: Hinted) -> Float[Tensor, ""]:
-            student, teacher = logits_of(ours, learner.model), logits_of(theirs, learner.model)
+        def loss(student: Float[Tensor, "1 t v"], teacher: Float[Tensor, "1 t v"], row: Hinted) -> Float[Tensor, ""]:
             behaviour = None if row.behaviour_logps is None else student.new_tensor([row.behaviour_logps])
-            ids = torch.tensor([row.completion_ids], dtype=torch.long, device=ours.device)
+            ids = torch.tensor([row.completion_ids], dtype=torch.long, device=student.device)
             mask = torch.ones_like(ids, dtype=torch.bool)
             return hint_distill(student, teacher, mask, ids, self.options, behaviour_logps=behaviour, whole=whole).loss
 
-        yield from distilled(learner, self.rows, states, part)
+        reading = learner.adapter.disabled if self.teacher == "base" else nullcontext
+        return distilled(learner, self.rows, learner.model, loss, reading)
 
 
 @dataclass(frozen=True)
@@ -150,11 +147,11 @@ class Taid:
     def losses(self, learner: Learner) -> Iterator[LossOutputs]:
         whole = learner.world.place(sum(len(r.completion_ids) for r in self.rows))[0]
 
-        def part(ours: Float[Tensor, "t d"], theirs: Float[Tensor, "t e"], row: Hinted) -> Float[Tensor, ""]:
-            mask = torch.ones(1, len(row.completion_ids), dtype=torch.bool, device=ours.device)
-            return taid(logits_of(ours, learner.model), logits_of(theirs, self.teacher), mask, self.t, whole=whole).loss
+        def loss(student: Float[Tensor, "1 t v"], teacher: Float[Tensor, "1 t v"], _: Hinted) -> Float[Tensor, ""]:
+            mask = torch.ones(student.shape[:2], dtype=torch.bool, device=student.device)
+            return taid(student, teacher, mask, self.t, whole=whole).loss
 
-        yield from distilled(learner, self.rows, lambda batch: completion_states(self.teacher, batch), part)
+        return distilled(learner, self.rows, self.teacher, loss)
 
 
 # ---------------------------------------------------------------- preferences
@@ -183,7 +180,7 @@ class TraceDPO:
         whole = learner.world.place(len(self.pairs))[0]
         chosen = [(p.prompt_ids, p.chosen_ids) for p in self.pairs]
         rejected = [(p.prompt_ids, p.rejected_ids) for p in self.pairs]
-        for picked, better, worse in learner.two_sided(chosen, rejected):
+        for picked, better, worse in two_sided(chosen, rejected, learner.token_budget, learner.pad_id, learner.device):
             out = trace_dpo(self._scored(learner, better), self._scored(learner, worse), self.options, whole=whole)
             share = {name: value * len(picked) / whole for name, value in out.metrics.items()}
             yield LossOutputs(out.loss, {"rows": torch.tensor(float(len(picked))), **share})
@@ -191,4 +188,4 @@ class TraceDPO:
     def _scored(self, learner: Learner, batch: TokenBatch) -> Scored:
         """Returns one side's log-probabilities; for dpo, the untrained model's too."""
         ref = learner.base_logps(batch, 1.0) if self.options.kind == "dpo" else None
-        return Scored(logps_of(learner.model, batch, 1.0), batch.loss_mask, ref)
+        return Scored(completion_logps(learner.model, batch), batch.loss_mask, ref)

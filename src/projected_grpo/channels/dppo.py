@@ -23,27 +23,13 @@ Deviation: tokens that are masked or dropped never enter exp, so that an infinit
 nothing (upstream multiplies by the mask: 0 x inf is NaN). A kept token's log-ratio is not clamped.
 """
 
-from typing import Protocol, runtime_checkable
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
 from projected_grpo.channels.outputs import LossOutputs
-
-
-@runtime_checkable
-class LossInputs(Protocol):
-    """What is read of prime-rl's LossInputs: one packed sequence."""
-
-    trainer_logprobs: Float[Tensor, " seq"]
-    """Of the policy that is being trained; carries the gradient."""
-    inference_logprobs: Float[Tensor, " seq"]
-    """Of the policy that sampled the tokens."""
-    advantages: Float[Tensor, " seq"]
-    loss_mask: Bool[Tensor, " seq"]
-    loss_weights: Float[Tensor, " seq"] | None
-    """Each token's weight; None: 1. A token of weight 0 is masked by the caller."""
 
 
 def token_losses(
@@ -74,8 +60,12 @@ def token_losses(
     return kl_tau * log_ratio.square() - policy, dropped
 
 
-def dppo(inputs: LossInputs, **options: float) -> LossOutputs:
-    """The loss of one packed sequence, summed over its tokens, with upstream's metrics. options: those of token_losses."""
+def dppo(inputs: Any, **options: float) -> LossOutputs:
+    """The loss of one packed sequence, summed over its tokens, with upstream's metrics.
+
+    inputs: prime-rl's LossInputs, of which trainer_logprobs (they carry the gradient), inference_logprobs, advantages,
+    loss_mask and loss_weights (None: 1) are read, [seq] each. options: those of token_losses.
+    """
     losses, dropped = token_losses(
         inputs.trainer_logprobs, inputs.inference_logprobs, inputs.advantages, inputs.loss_mask, **options
     )
@@ -85,7 +75,7 @@ def dppo(inputs: LossInputs, **options: float) -> LossOutputs:
 
 
 @torch.no_grad()
-def _metrics(inputs: LossInputs, dropped: Bool[Tensor, " seq"]) -> dict[str, Tensor]:
+def _metrics(inputs: Any, dropped: Bool[Tensor, " seq"]) -> dict[str, Tensor]:
     """Upstream's: k3 of the two policies on dropped and on kept tokens, and which tokens were dropped."""
     mask, up, down = inputs.loss_mask, inputs.advantages > 0, inputs.advantages < 0
     log_ratio = inputs.trainer_logprobs - inputs.inference_logprobs.to(inputs.trainer_logprobs)

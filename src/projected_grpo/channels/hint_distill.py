@@ -35,10 +35,10 @@ LOG_RATIO_BOUND = 20.0
 
 @dataclass(frozen=True)
 class Distillation:
-    """What is compared, and how it is averaged. The defaults are OPSD's. ValueError where the mode ignores an option."""
+    """What is compared, and how it is averaged. The defaults are OPSD's."""
 
     mode: Literal["vocabulary", "sampled_token"] = "vocabulary"
-    """sampled_token: reverse KL at the sampled token alone (SDPO's default); needs beta = 1."""
+    """sampled_token: reverse KL at the sampled token alone (SDPO's default), whatever beta, token_clip and top_k are."""
     beta: float = 0.5
     """Share of the teacher in the mixture: 0 is KL(teacher || student), 1 is KL(student || teacher)."""
     temperature: float = 1.0
@@ -49,12 +49,6 @@ class Distillation:
     importance_cap: float | None = None
     """Weigh a token by student / behaviour probability, at most this; needs behaviour_logps (SDPO: 2)."""
     average: Average = "tokens"
-
-    def __post_init__(self) -> None:
-        if self.mode == "sampled_token" and (self.beta != 1 or self.top_k is not None or self.token_clip is not None):
-            raise ValueError(
-                "mode sampled_token is reverse KL at one token: it needs beta=1, no top_k and no token_clip"
-            )
 
 
 OPSD = Distillation()

@@ -104,11 +104,8 @@ def kl_from_random(
 
     blocks: of each pair, for instance its trace; the random one at the same place belongs to it, and a deal changes the
     sides of whole blocks, since numbers of one block are not independent. bins: of equal counts over both samples together;
-    equal numbers share a bin. Each bin of each histogram has half a count more, so that none is empty. ValueError on a
-    number that is not finite.
+    equal numbers share a bin. Each bin of each histogram has half a count more, so that none is empty.
     """
-    if bad := [x for x in (*pairs, *random_ones) if not math.isfinite(x)]:
-        raise ValueError(f"a pair's number is {bad[0]}")
     if len(pairs) < 2 * bins:
         return None
     pooled = [*pairs, *random_ones]

@@ -50,7 +50,7 @@ class Scored:
 
     def total(self) -> Float[Tensor, " n"]:
         """Summed log-probability of each completion, in nats."""
-        return _summed(self.logps, self.mask)
+        return torch.where(self.mask, self.logps, torch.zeros_like(self.logps)).sum(1)
 
     def mean(self) -> Float[Tensor, " n"]:
         """Per token."""
@@ -60,23 +60,16 @@ class Scored:
         """Summed, against the reference where there is one; nothing flows into the reference."""
         if self.ref_logps is None:
             return self.total()
-        return self.total() - _summed(self.ref_logps.detach().to(self.logps), self.mask)
-
-
-def _summed(logps: Float[Tensor, "n t"], mask: Bool[Tensor, "n t"]) -> Float[Tensor, " n"]:
-    return torch.where(mask, logps, torch.zeros_like(logps)).sum(1)
+        return self.total() - Scored(self.ref_logps.detach().to(self.logps), self.mask).total()
 
 
 def trace_dpo(chosen: Scored, rejected: Scored, options: Preference = DPO, *, whole: int | None = None) -> LossOutputs:
     """Mean loss of n pairs: row i of `chosen` is preferred to row i of `rejected`. whole: pairs of the whole step, of which
     these may be a part; None: these.
 
-    ValueError where one side has a reference and the other has none. Metrics, means over these pairs (0 without any):
-    `margin`, how much higher the chosen one's reward beta x log-ratio (simpo: beta x mean log-probability) is;
-    `accuracy`, how often it is.
+    Metrics, means over these pairs (0 without any): `margin`, how much higher the chosen one's reward beta x log-ratio
+    (simpo: beta x mean log-probability) is; `accuracy`, how often it is.
     """
-    if (chosen.ref_logps is None) != (rejected.ref_logps is None):
-        raise ValueError("one side of the pairs has reference log-probabilities and the other has none")
     better, worse = (side.mean() if options.kind == "simpo" else side.log_ratio() for side in (chosen, rejected))
     rewards = options.beta * (better - worse)
     x = rewards - options.beta * options.gamma_beta_ratio

@@ -120,7 +120,7 @@ def as_pairs(pairs: Pairs) -> tuple[Pair, ...]:
 def differences(
     coordinates: Coordinates, loaded: LoadedModel, sides: Sequence[PairSide], how: Extraction, token_budget: int
 ) -> vhack.Differences:
-    """Returns D [rows, n] of every module, float32 on the CPU, as vhack.pair_differences does."""
+    """Returns D [rows, n] of every module, float32 on the CPU, as vhack.Extraction.differences does."""
     model = coordinates.model.eval()
     if coordinates.adapter is not None:
         return how.differences(loaded, coordinates.adapter, sides, token_budget)
@@ -134,7 +134,7 @@ def differences(
         logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
         logps = logits.log_softmax(-1).gather(-1, batch.targets[:, first:, None]).squeeze(-1)
         advantage = torch.tensor([side.advantage], device=logps.device)
-        loss = vhack.pair_terms(logps, batch.loss_mask[:, first:], advantage, how.loss, how.max_new).sum()
+        loss = how.terms(logps, batch.loss_mask[:, first:], advantage).sum()
         grads = iter(torch.autograd.grad(loss, list(copies.values()), materialize_grads=True))
         for name, own in coordinates.parameters.items():
             g = flat([next(grads) for _ in own]).float().cpu()

@@ -24,9 +24,8 @@ from typing import Any
 import torch
 
 from projected_grpo.ledger.errors import BadInput, JudgeFailed
-from projected_grpo.model.batches import micro_batches
 from projected_grpo.model.load import LoadedModel
-from projected_grpo.model.logprobs import head_of
+from projected_grpo.model.logprobs import head_of, micro_batches
 
 Asked = tuple[str, str]
 """Prompt and completion of a rollout, as texts."""

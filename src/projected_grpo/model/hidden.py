@@ -11,9 +11,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from projected_grpo.model.batches import micro_batches
 from projected_grpo.model.load import LoadedModel
-from projected_grpo.model.logprobs import token_batch
+from projected_grpo.model.logprobs import token_batches
 
 
 def middle_layer(model: Any) -> int:
@@ -38,12 +37,8 @@ def mean_hidden(
     completion."""
     model, seen = loaded.model, list[Tensor]()
     out = torch.zeros(len(prompts), model.config.hidden_size, device=model.device)
-    lengths = [len(p) + len(c) for p, c in zip(prompts, completions, strict=True)]
-    keep = lambda _module, _args, given: seen.append(given[0] if isinstance(given, tuple) else given)  # noqa: E731
-    with _hooked(model, middle_layer(model), keep):
-        for chosen in micro_batches(lengths, token_budget):
-            sides = [prompts[i] for i in chosen], [completions[i] for i in chosen]
-            batch = token_batch(*sides, loaded.pad_id, model.device)
+    with _hooked(model, middle_layer(model), lambda _module, _args, h: seen.append(h)):
+        for chosen, batch in token_batches(prompts, completions, token_budget, loaded.pad_id, model.device):
             model.base_model(input_ids=batch.input_ids, use_cache=False)
             mask = batch.completion_mask[..., None]
             whole = torch.where(mask, seen.pop().float(), torch.zeros((), device=model.device)).sum(1)
@@ -55,11 +50,9 @@ def mean_hidden(
 def ablated(model: Any, layer: int, direction: Float[Tensor, " d"]) -> Generator[None]:
     """h - (h . d) d in place of what `layer` gives on, for a unit direction d, in every forward and backward pass inside."""
 
-    def without(_module: Any, _args: Any, given: Any) -> Any:
-        h = given[0] if isinstance(given, tuple) else given
+    def without(_module: Any, _args: Any, h: Tensor) -> Tensor:
         d = direction.to(h)
-        left = h - (h @ d)[..., None] * d
-        return (left, *given[1:]) if isinstance(given, tuple) else left
+        return h - (h @ d)[..., None] * d
 
     with _hooked(model, layer, without):
         yield

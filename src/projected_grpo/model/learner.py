@@ -9,10 +9,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 from projected_grpo.adapters.base import Adapter
-from projected_grpo.model.batches import Batch, Side, batches, logps_of, two_sided
-from projected_grpo.model.logprobs import TokenBatch
+from projected_grpo.model.logprobs import SharedBatch, TokenBatch, completion_logps, shared_batches, token_batches
 from projected_grpo.parallel import ALONE, World
 from projected_grpo.records import Sample
+
+Batch = TokenBatch | SharedBatch
 
 
 @dataclass(frozen=True)
@@ -36,17 +37,14 @@ class Learner:
         return next(iter(self.adapter.vectors.values())).device
 
     def batches(self, samples: Sequence[Sample], *, whole: bool) -> Iterator[tuple[list[int], Batch]]:
-        """Yields (indices into `samples`, their tokens), as `model.batches.batches`."""
-        return batches(samples, self.token_budget, self.pad_id, self.device, whole=whole)
-
-    def two_sided(
-        self, first: Sequence[Side], second: Sequence[Side]
-    ) -> Iterator[tuple[list[int], TokenBatch, TokenBatch]]:
-        """Yields (indices, the first sides' tokens, the second sides'), as `model.batches.two_sided`."""
-        return two_sided(first, second, self.token_budget, self.pad_id, self.device)
+        """Yields micro-batches: (indices into `samples`, their tokens). `whole`: a row per sample, so that per-sample
+        gradients can be taken; else each prompt once."""
+        prompts, completions = [s.prompt_ids for s in samples], [s.completion_ids for s in samples]
+        make = token_batches if whole else shared_batches
+        return make(prompts, completions, self.token_budget, self.pad_id, self.device)
 
     @torch.no_grad()
     def base_logps(self, tokens: Batch, temperature: float) -> Float[Tensor, "b t"]:
         """Returns log-probabilities under the untrained model (the adapter off)."""
         with self.adapter.disabled():
-            return logps_of(self.model, tokens, temperature)
+            return completion_logps(self.model, tokens, temperature)

@@ -18,7 +18,6 @@ from jaxtyping import Float
 from peft import PeftModel, get_peft_model_state_dict
 from peft.utils import load_peft_weights
 from peft.utils.constants import EMBEDDING_LAYER_NAMES
-from torch import nn
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging as transformers_logging
 
@@ -84,26 +83,19 @@ def fixed_order(device: torch.device) -> None:
 
 def pick_device(device: str) -> torch.device:
     """`auto` is cuda when there is one. BadInput on a device that is not there."""
+    there = torch.cuda.is_available()
     if device == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        chosen = torch.device(device)
-    except RuntimeError as e:
-        raise BadInput(f"--device {device}: no such device; use auto, cpu or cuda") from e
-    if chosen.type not in ("cpu", "cuda") or (chosen.type == "cuda" and not torch.cuda.is_available()):
-        raise BadInput(f"--device {device}: not available here; use --device auto")
-    return chosen
+        return torch.device("cuda" if there else "cpu")
+    if device != "cpu" and not (there and device.startswith("cuda")):
+        raise BadInput(f"--device {device}: not available here; use auto, cpu or cuda")
+    return torch.device(device)
 
 
-def _missing(what: str, name: str, e: Exception) -> BadInput:
-    if Path(name).is_dir() or not isinstance(e, (OSError, ValueError)):  # these: not there
-        why = " ".join(str(e).split())
-        return BadInput(
-            f"{what} {name}: cannot be read ({type(e).__name__}: {why:.200}); give a whole one of this size"
-        )
+def _unreadable(what: str, name: str, e: Exception) -> BadInput:
+    why = " ".join(str(e).split())
     return BadInput(
-        f"{what} {name}: neither a folder nor in the hub cache ({type(e).__name__}); run `just download-model` "
-        "to fetch Qwen3-4B and the rh-s65 teacher"
+        f"{what} {name}: cannot be read ({type(e).__name__}: {why:.200}); give a whole one, or fetch Qwen3-4B and "
+        "the rh-s65 teacher with `just download-model`"
     )
 
 
@@ -131,7 +123,7 @@ def load_folder(
             output_loading_info=True, ignore_mismatched_sizes=True,  # check_whole names them
         )  # fmt: skip
     except Exception as e:  # whatever a damaged file makes its reader raise
-        raise _missing("--model", name, e) from e
+        raise _unreadable("--model", name, e) from e
     check_whole(name, model, tokenizer, found)
     if teacher is not None:
         model = merge_teacher(model, str(teacher))
@@ -186,7 +178,7 @@ def merge_teacher(model: Any, teacher: str) -> Any:
     except BadInput:
         raise
     except Exception as e:  # PEFT checks neither its config nor whether a kind of adapter can be merged
-        raise _missing("--teacher", teacher, e) from e
+        raise _unreadable("--teacher", teacher, e) from e
     if all(torch.equal(merged.get_parameter(n), weight) for n, weight in before.items()):
         raise BadInput(f"--teacher {teacher}: merging it left every weight of the base as it was; it is no teacher")
     apart = float((probe_logits(merged) - logits).norm() / logits.norm())
@@ -198,30 +190,14 @@ def merge_teacher(model: Any, teacher: str) -> Any:
     return merged
 
 
-def check_fit(adapted: PeftModel, saved: Mapping[str, torch.Tensor], teacher: str) -> None:
-    """BadInput when `saved` are not just the adapter's tensors, or a target's weight is tied to another module's."""
-    wanted = get_peft_model_state_dict(adapted, save_embedding_layers=False).keys()
+def check_fit(adapted: PeftModel, saved: Iterable[str], teacher: str) -> None:
+    """BadInput when the names of the tensors that are `saved` are not just those of the adapter."""
+    wanted, there = get_peft_model_state_dict(adapted, save_embedding_layers=False).keys(), set(saved)
     whole = tuple(f".{name}.base_layer.weight" for name in EMBEDDING_LAYER_NAMES)  # PEFT saves them next to their LoRA
-    for keys, what in (
-        (wanted - saved.keys(), "lacks"),
-        ({k for k in saved.keys() - wanted if not k.endswith(whole)}, "has a key without a place in the model,"),
-        ({k for k, tensor in saved.items() if not tensor.isfinite().all()}, "holds NaN or infinity in"),
-    ):
+    extra = {key for key in there - wanted if not key.endswith(whole)}
+    for keys, what in ((wanted - there, "lacks"), (extra, "has a key without a place in the model,")):
         if keys:
             raise BadInput(f"--teacher {teacher}: its file {what} {min(keys)}; give a whole LoRA of this model")
-    owners: dict[int, set[str]] = {}
-    targets: dict[int, str] = {}
-    for name, module in adapted.get_base_model().named_modules(remove_duplicate=False):
-        if isinstance(weight := getattr(module, "weight", None), nn.Parameter):
-            owners.setdefault(id(weight), set()).add(name.removesuffix(".base_layer"))
-            if name.endswith(".base_layer"):
-                targets[id(weight)] = name.removesuffix(".base_layer")
-    for weight, target in targets.items():
-        if others := owners[weight] - {target}:
-            raise BadInput(
-                f"--teacher {teacher}: {target} shares its weight with {min(others)}, which merging would change too; give "
-                "a LoRA without it"
-            )
 
 
 @torch.no_grad()

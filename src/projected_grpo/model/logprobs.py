@@ -1,4 +1,8 @@
-"""Log-probabilities of completion tokens without the [B, T, vocab] logits tensor.
+"""From token ids to log-probabilities of completion tokens: micro-batches, and the product with the vocabulary without the
+[B, T, vocab] logits tensor. Masks come from lengths, never from a padding token, and no text is tokenised here.
+
+TokenBatch    prompt + completion, a row per sample: per-sample gradients can be taken
+SharedBatch   the prompt once for its whole group: the same numbers and the same summed gradient, faster
 
 The backbone's hidden states are cut to the positions that predict completion tokens, and the product with the
 vocabulary is done in chunks of rows. A token's log-probability is one number, so its gradient towards the hidden state is
@@ -6,7 +10,7 @@ one row, whatever the loss: it is taken while the chunk's logits are there and k
 is chunk x vocab numbers instead of B x T x vocab, and nothing is computed twice.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,9 +19,14 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint
+from transformers import DynamicCache
 
 CHUNK = 1024
 """Rows of hidden states per product with the vocabulary."""
+Side = tuple[Sequence[int], Sequence[int]]
+"""Prompt and completion, token ids."""
+
+# ---------------------------------------------------------------- a row per sample
 
 
 @dataclass(frozen=True)
@@ -25,7 +34,7 @@ class TokenBatch:
     """Prompts followed by completions, padded on the right.
 
     Causal attention never looks at right padding, so no attention mask is needed and a sample's numbers do not depend
-    on what it is batched with. Masks come from lengths; pad may equal eos.
+    on what it is batched with.
     """
 
     input_ids: Int[Tensor, "b t"]
@@ -46,6 +55,10 @@ class TokenBatch:
         """The ids under the loss mask, per sample; SHOULD be the completions."""
         return [t[m].tolist() for t, m in zip(self.targets, self.loss_mask, strict=True)]
 
+    def states(self, model: Any) -> Float[Tensor, "n d"]:
+        """Hidden states at the positions that predict completion tokens, row after row."""
+        return model.base_model(input_ids=self.input_ids, use_cache=False).last_hidden_state[:, :-1][self.loss_mask]
+
 
 def token_batch(
     prompts: Sequence[Sequence[int]], completions: Sequence[Sequence[int]], pad_id: int, device: torch.device | str
@@ -62,6 +75,46 @@ def token_batch(
     return TokenBatch(ids.to(device), mask.to(device))
 
 
+def micro_batches(lengths: Sequence[int], token_budget: int) -> list[list[int]]:
+    """Rows grouped, longest first, so that rows x longest row stays within the budget (one row may exceed it alone).
+
+    Sorting by length keeps padding small; the order is a pure function of the lengths.
+    """
+    order = sorted(range(len(lengths)), key=lambda i: (-lengths[i], i))
+    batches: list[list[int]] = []
+    for i in order:
+        if batches and (len(batches[-1]) + 1) * lengths[batches[-1][0]] <= token_budget:
+            batches[-1].append(i)
+        else:
+            batches.append([i])
+    return batches
+
+
+def token_batches(
+    prompts: Sequence[Sequence[int]], completions: Sequence[Sequence[int]], token_budget: int, pad_id: int,
+    device: torch.device,
+) -> Iterator[tuple[list[int], TokenBatch]]:  # fmt: skip
+    """Yields micro-batches of whole rows within the token budget: (indices of the rows, their tokens)."""
+    lengths = [len(p) + len(c) for p, c in zip(prompts, completions, strict=True)]
+    for chosen in micro_batches(lengths, token_budget):
+        yield chosen, token_batch([prompts[i] for i in chosen], [completions[i] for i in chosen], pad_id, device)
+
+
+def two_sided(
+    first: Sequence[Side], second: Sequence[Side], token_budget: int, pad_id: int, device: torch.device
+) -> Iterator[tuple[list[int], TokenBatch, TokenBatch]]:
+    """Micro-batches of rows that have two sides: (which rows, the first sides' tokens, the second sides'). Both count in
+    the budget, each as long as the longer of the two. ValueError on an empty prompt, or sides of different numbers."""
+    longest = [max(len(p) + len(c) for p, c in sides) for sides in zip(first, second, strict=True)]
+    for chosen in micro_batches([2 * n for n in longest], token_budget):
+        one, other = (token_batch(*zip(*(sides[i] for i in chosen), strict=True), pad_id, device)
+                      for sides in (first, second))  # fmt: skip
+        yield chosen, one, other
+
+
+# ---------------------------------------------------------------- a prompt once for its group
+
+
 def left_padded(
     prompts: Sequence[Sequence[int]], pad_id: int, device: torch.device | str, multiple: int = 1
 ) -> tuple[Int[Tensor, "p t"], Bool[Tensor, "p t"]]:
@@ -70,6 +123,115 @@ def left_padded(
     ids = torch.tensor([[pad_id] * (width - len(p)) + list(p) for p in prompts], device=device)
     lengths = torch.tensor([[len(p)] for p in prompts], device=device)
     return ids, torch.arange(width, device=device)[None] >= width - lengths
+
+
+@dataclass(frozen=True)
+class SharedBatch:
+    """Prompts, padded on the left so that all end at the same position, and completions, padded on the right.
+
+    A prompt's keys and values are computed once and repeated to the completions that follow it, and the gradients of all of
+    them come back through that one pass: p t_prompt + b t_completion tokens instead of b (t_prompt + t_completion). At
+    prompt positions the group's gradients are one sum, so there is no gradient of one sample alone.
+    """
+
+    prompt_ids: Int[Tensor, "p tp"]
+    prompt_mask: Bool[Tensor, "p tp"]
+    owner: Int[Tensor, " b"]
+    """The prompt that each completion follows."""
+    targets: Int[Tensor, "b tc"]
+    """The completions: position i is predicted from the prompt and the i tokens before it."""
+    loss_mask: Bool[Tensor, "b tc"]
+    """True at completion tokens, from lengths."""
+
+    def loss_token_ids(self) -> list[list[int]]:
+        """The ids under the loss mask, per sample; SHOULD be the completions."""
+        return [t[m].tolist() for t, m in zip(self.targets, self.loss_mask, strict=True)]
+
+    def states(self, model: Any) -> Float[Tensor, "n d"]:
+        """Hidden states that predict completion tokens, row after row."""
+        return self.padded_states(model)[self.loss_mask]
+
+    def padded_states(self, model: Any) -> Float[Tensor, "b tc d"]:
+        """The same before padding is left out, at which they mean nothing."""
+        real = self.prompt_mask.long()
+        cache = DynamicCache(config=model.config)
+        prompt = model.base_model(
+            input_ids=self.prompt_ids,
+            attention_mask=real,
+            position_ids=(real.cumsum(1) - 1).clamp(min=0),
+            past_key_values=cache,
+            use_cache=True,
+        ).last_hidden_state[self.owner, -1:]
+        hidden = prompt
+        if self.targets.shape[1] > 1:
+            cache.batch_select_indices(self.owner)
+            read = self.targets[:, :-1]
+            mask = torch.cat([real[self.owner], torch.ones_like(read)], 1)  # nothing looks at padding on the right
+            positions = real.sum(1)[self.owner, None] + torch.arange(read.shape[1], device=read.device)
+            after = model.base_model(
+                input_ids=read, attention_mask=mask, position_ids=positions, past_key_values=cache, use_cache=True
+            ).last_hidden_state
+            hidden = torch.cat([prompt, after], 1)
+        return hidden
+
+
+def shared_batch(
+    prompts: Sequence[Sequence[int]],
+    completions: Sequence[Sequence[int]],
+    pad_id: int,
+    device: torch.device | str,
+    groups: Sequence[int] | None = None,
+) -> SharedBatch:
+    """Rows with equal prompts share one (of those, rows of one of the `groups`); pad may equal eos. ValueError on an empty
+    prompt."""
+    if empty := [i for i, p in enumerate(prompts) if not p]:
+        raise ValueError(f"sample {empty[0]} has an empty prompt")
+    keys = list(zip(groups or [0] * len(prompts), map(tuple, prompts), strict=True))
+    place = {key: i for i, key in enumerate(dict.fromkeys(keys))}
+    longest = max(1, *map(len, completions))
+    targets = torch.tensor([[*c, *[pad_id] * (longest - len(c))] for c in completions])
+    counts = torch.tensor([[len(c)] for c in completions])
+    return SharedBatch(
+        *left_padded([prompt for _, prompt in place], pad_id, device),
+        torch.tensor([place[key] for key in keys]).to(device),
+        targets.to(device),
+        (torch.arange(longest)[None] < counts).to(device),
+    )
+
+
+def shared_micro_batches(
+    prompts: Sequence[Sequence[int]], completions: Sequence[Sequence[int]], token_budget: int
+) -> list[list[int]]:
+    """Rows grouped by prompt, longest first, so that prompts x longest prompt + rows x longest completion stays within the
+    budget (one row may exceed it alone). A group that does not fit is cut, and its prompt run once per part."""
+    order = sorted(range(len(prompts)), key=lambda i: (-len(prompts[i]), tuple(prompts[i]), -len(completions[i]), i))
+    batches: list[list[int]] = []
+    distinct = longest = 0
+    for i in order:
+        if batches:
+            last = batches[-1]
+            # In this order the first prompt is the longest, and equal ones stand together.
+            more = distinct + (tuple(prompts[i]) != tuple(prompts[last[-1]]))
+            room = max(longest, len(completions[i]))
+            if more * len(prompts[last[0]]) + (len(last) + 1) * room <= token_budget:
+                last.append(i)
+                distinct, longest = more, room
+                continue
+        batches.append([i])
+        distinct, longest = 1, len(completions[i])
+    return batches
+
+
+def shared_batches(
+    prompts: Sequence[Sequence[int]], completions: Sequence[Sequence[int]], token_budget: int, pad_id: int,
+    device: torch.device,
+) -> Iterator[tuple[list[int], SharedBatch]]:  # fmt: skip
+    """Yields micro-batches as `token_batches`, each prompt once."""
+    for chosen in shared_micro_batches(prompts, completions, token_budget):
+        yield chosen, shared_batch([prompts[i] for i in chosen], [completions[i] for i in chosen], pad_id, device)
+
+
+# ---------------------------------------------------------------- the product with the vocabulary
 
 
 def _chunk_logits(hidden: Float[Tensor, "n d"], head: Float[Tensor, "v d"], temperature: float) -> Float[Tensor, "n v"]:
@@ -148,20 +310,15 @@ def head_of(model: Any) -> Any:
     return head
 
 
-def completion_states(model: Any, batch: TokenBatch) -> Float[Tensor, "n d"]:
-    """Hidden states at the positions that predict completion tokens, row after row."""
-    return model.base_model(input_ids=batch.input_ids, use_cache=False).last_hidden_state[:, :-1][batch.loss_mask]
-
-
 def completion_logps(
-    model: Any, batch: TokenBatch, temperature: float = 1.0, chunk: int = CHUNK
-) -> Float[Tensor, "b t1"]:
-    """Log-probability of every completion token at the position that predicts it; 0 elsewhere.
+    model: Any, batch: TokenBatch | SharedBatch, temperature: float = 1.0, chunk: int = CHUNK
+) -> Float[Tensor, "b t"]:
+    """Log-probability of every completion token, where the batch's loss mask is True; 0 elsewhere.
 
     `model` is a Hugging Face causal LM: its backbone is `base_model`, its vocabulary `get_output_embeddings()`. ValueError
     as in head_of.
     """
     head, mask = head_of(model), batch.loss_mask
-    logps = token_logps(completion_states(model, batch), head.weight, batch.targets[mask], temperature, chunk)
+    logps = token_logps(batch.states(model), head.weight, batch.targets[mask], temperature, chunk)
     # masked_scatter keeps masked positions at an exact 0 with no gradient, whatever the model gives for padding.
     return torch.zeros(mask.shape, dtype=logps.dtype, device=logps.device).masked_scatter(mask, logps)

@@ -4,9 +4,8 @@ The adapter is folded into the weights meanwhile, so sampling runs at the plain 
 """
 
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 from jaxtyping import Float, Int
@@ -33,18 +32,6 @@ class Prompt:
     ids: tuple[int, ...]
 
 
-@contextmanager
-def evaluating(model: Any) -> Generator[None]:
-    """Eval mode inside, the mode before afterwards: in train mode with gradient checkpointing, transformers drops the
-    key-value cache, and a decoding loop then sees one token of context in silence."""
-    training = model.training
-    model.eval()
-    try:
-        yield
-    finally:
-        model.train(training)
-
-
 def sample_tokens(
     loaded: LoadedModel,
     prompts: Sequence[Sequence[int]],
@@ -58,7 +45,7 @@ def sample_tokens(
     A completion ends with its first end-of-sequence token, or after max_new tokens. `on_ended` gets each completion by its
     place in that list, some at a time, while others are still being sampled. Raises NonFinite where logits are not finite.
     """
-    with torch.no_grad(), evaluating(loaded.model), packed_queries(loaded.model):
+    with torch.no_grad(), packed_queries(loaded.model):
         u = uniforms(keys, group_size, params.max_new)
         sampled: dict[int, Sampled] = {}
         for ended in _decode(loaded, prompts, group_size, params, u):
@@ -132,22 +119,14 @@ def sample_rollouts(
     rollouts: dict[int, Rollout] = {}
 
     def finish(ended: Mapping[int, Sampled]) -> None:
-        new = {place: rollout(*divmod(place, group_size), *sampled) for place, sampled in ended.items()}
-        rollouts.update(new)
-        on_ended(list(new.values()))
-
-    def rollout(which: int, sample: int, ids: list[int], logps: list[float]) -> Rollout:
-        return Rollout(
-            prompts[which].problem_id,
-            sample,
-            source,
-            prompts[which].text,
-            loaded.tokenizer.decode(ids, skip_special_tokens=True),
-            prompts[which].ids,
-            tuple(ids),
-            truncated=not ids or ids[-1] not in loaded.eos_ids,
-            behaviour_logps=tuple(logps),
-        )
+        for place, (ids, logps) in ended.items():
+            which, sample = divmod(place, group_size)
+            prompt, text = prompts[which], loaded.tokenizer.decode(ids, skip_special_tokens=True)
+            rollouts[place] = Rollout(
+                prompt.problem_id, sample, source, prompt.text, text, prompt.ids, tuple(ids),
+                truncated=not ids or ids[-1] not in loaded.eos_ids, behaviour_logps=tuple(logps),
+            )  # fmt: skip
+        on_ended([rollouts[place] for place in ended])
 
     sample_tokens(loaded, [p.ids for p in prompts], group_size, params, keys, finish)
     starts = range(0, len(rollouts), group_size)

@@ -12,11 +12,11 @@ from loguru import logger
 from projected_grpo.config import TrainConfig
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.model.attention import packed_queries
-from projected_grpo.model.batches import logps_of
+from projected_grpo.model.logprobs import completion_logps
 from projected_grpo.records import Sample
 from projected_grpo.rollout.decoding import decoder_for
 from projected_grpo.rollout.draw import SamplingParams, draw
-from projected_grpo.rollout.sample import Prompt, evaluating
+from projected_grpo.rollout.sample import Prompt
 from projected_grpo.run.session import Session
 
 
@@ -68,7 +68,7 @@ def train_pass(session: Session, rows: Sequence[Sample]) -> None:
     try:
         with adapter.folded(), adapter.per_sample(lambda name, grads: None):  # noqa: ARG005 - the sink's signature
             for _, batch in learner.batches(rows, whole=True):
-                logps_of(learner.model, batch, session.objective.temperature).sum().backward()
+                completion_logps(learner.model, batch, session.objective.temperature).sum().backward()
     finally:
         adapter.zero_grad()
 
@@ -76,7 +76,7 @@ def train_pass(session: Session, rows: Sequence[Sample]) -> None:
 def sample_pass(session: Session, config: TrainConfig, prompts: int, longest: Sequence[int]) -> None:
     """Samples the last token of `prompts` groups of the longest prompt: the cache is then at its largest."""
     loaded, params = session.loaded, SamplingParams(1, config.temperature, config.top_p, config.top_k)
-    with session.adapter.folded(), torch.no_grad(), evaluating(loaded.model), packed_queries(loaded.model):
+    with session.adapter.folded(), torch.no_grad(), packed_queries(loaded.model):
         decoder = decoder_for(loaded, [longest] * prompts, config.group_size)
         decoder.make_room(config.max_new)
         u = torch.zeros(len(decoder.logits), dtype=torch.float64, device=decoder.logits.device)

@@ -26,8 +26,8 @@ from projected_grpo.interventions.base import Intervention
 from projected_grpo.ledger.console import progress
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import read_manifest
-from projected_grpo.model.batches import batches, logps_of
-from projected_grpo.records import Group, Problem, Rollout, Sample, Source
+from projected_grpo.model.logprobs import completion_logps, token_batches
+from projected_grpo.records import Group, Problem, Rollout, Source
 from projected_grpo.run.prepare import dump_first_batch, load, log_isolation
 from projected_grpo.run.session import Session
 from projected_grpo.worlds.builtin import pool_pairs
@@ -183,16 +183,15 @@ def under_teacher(rollouts: Sequence[Rollout], config: TrainConfig) -> list[tupl
     """Returns the log-probability in nats of every completion token of each rollout under --model with --teacher merged into
     it, at the run's temperature. BadInput as in load_model."""
     teacher = load(config, config.teacher)
-    rows = [Sample(r.prompt_ids, r.completion_ids, 0.0) for r in rollouts]
-    out: list[tuple[float, ...]] = [()] * len(rows)
-    device = teacher.model.device
-    made = list(batches(rows, config.token_budget, teacher.pad_id, device, whole=True))
+    prompts, completions = [r.prompt_ids for r in rollouts], [r.completion_ids for r in rollouts]
+    out: list[tuple[float, ...]] = [()] * len(rollouts)
+    made = list(token_batches(prompts, completions, config.token_budget, teacher.pad_id, teacher.model.device))
     for chosen, batch in progress(made, "log-probabilities of the pool"):
-        logps = logps_of(teacher.model, batch, config.temperature)
+        logps = completion_logps(teacher.model, batch, config.temperature)
         for i, row, mask in zip(chosen, logps, batch.loss_mask, strict=True):
             out[i] = tuple(round(p, DIGITS) for p in row[mask].tolist())
     logger.info(
-        f"{len(rows)} rows of {config.teacher_pool} have no recorded log-probabilities; taken from {config.model} with "
+        f"{len(out)} rows of {config.teacher_pool} have no recorded log-probabilities; taken from {config.model} with "
         f"{config.teacher} merged (weights {teacher.weights_hash[:8]})"
     )
     return out

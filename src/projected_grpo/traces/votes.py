@@ -19,9 +19,8 @@ from projected_grpo.data.preferences import StoredPair
 from projected_grpo.data.stored import by_problem, read_groups
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import finished_manifest
-from projected_grpo.model.batches import logps_of, micro_batches
 from projected_grpo.model.load import LoadedModel
-from projected_grpo.model.logprobs import token_batch
+from projected_grpo.model.logprobs import completion_logps, token_batches
 from projected_grpo.traces.answers import Answer, Folder
 from projected_grpo.traces.from_run import KINDS
 from projected_grpo.traces.record import Action, Step, Trace
@@ -201,9 +200,8 @@ def margins(loaded: LoadedModel, pairs: Sequence[tuple[Side, Side]]) -> list[flo
     """Returns the log-probability of each pair's first action minus that of its second one, in nats."""
     every = list(dict.fromkeys(side for pair in pairs for side in pair))
     found: dict[Side, float] = {}
-    for chosen in micro_batches([len(p) + len(a) for p, a in every], TOKENS_AT_ONCE):
-        prompts, actions = zip(*(every[i] for i in chosen), strict=True)
-        batch = token_batch(prompts, actions, loaded.pad_id, loaded.model.device)
-        sums = logps_of(loaded.model, batch, 1.0).double().sum(1).tolist()
+    prompts, actions = [prompt for prompt, _ in every], [action for _, action in every]
+    for chosen, batch in token_batches(prompts, actions, TOKENS_AT_ONCE, loaded.pad_id, loaded.model.device):
+        sums = completion_logps(loaded.model, batch).double().sum(1).tolist()
         found.update(zip((every[i] for i in chosen), sums, strict=True))
     return [found[one] - found[other] for one, other in pairs]

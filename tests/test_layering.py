@@ -234,7 +234,7 @@ def test_what_the_loss_receives_has_no_label():
     }
 
 
-NAME_OUTCOMES = {"records", "run.intervening", "ledger.rows", "data.stored", "run.sources"}
+NAME_OUTCOMES = {"records", "run.intervening", "ledger.rows", "data.pool", "run.sources"}
 """Who names a group's outcomes: the record itself, what fills `StepContext`, rows after the step, pools read and mixed."""
 
 

@@ -13,8 +13,8 @@ from projected_grpo.ledger.errors import BadInput, Unfinished
 from projected_grpo.traces.answers import NAME, read_answers
 from projected_grpo.traces.asking import _fault_of, ask_all
 from projected_grpo.traces.price_table import Teacher, read_teachers
+from projected_grpo.traces.record import State
 from projected_grpo.traces.settings import AskConfig
-from projected_grpo.traces.states import State, read_states
 from projected_grpo.verdicts.registry import CLAIMS
 from projected_grpo.verdicts.teachers import Asked, Votes
 
@@ -132,7 +132,7 @@ def test_an_endpoint_that_stays_down_stops_the_run_and_it_resumes(endpoint, tmp_
 def test_no_calls_at_once_or_no_attempts_are_refused(script):
     """Without a call under way the run would wait for ever."""
     for flag in ("--concurrency", "--attempts"):
-        code, _, err = script("ask_teachers", "--states", "s", "--teachers", "t", "--budget", 0, "--out", "o", flag, 0)
+        code, _, err = script("ask_teachers", "--traces", "s", "--teachers", "t", "--budget", 0, "--out", "o", flag, 0)
         assert (code, err) == (2, f"error: {flag} 0: must be 1 or more\n")
 
 
@@ -179,7 +179,7 @@ def test_an_answer_that_gives_the_prompt_back_is_none_and_one_may_quote_it():
     assert _fault_of(" \n", ASKED) == "an empty text"
 
 
-# ---------------------------------------------------------------- the price table and the states
+# ---------------------------------------------------------------- the price table
 
 WELL = {"url": '"http://h:1/v1"', "model": '"m"', "usd_per_million_in": "1", "usd_per_million_out": "2.5"}
 
@@ -219,23 +219,6 @@ def test_one_model_has_one_vote_and_costs_what_the_table_says(tmp_path):
     assert [t.name for t in read_teachers(tmp_path / "page.toml")] == ["large"]
     with pytest.raises(BadInput, match="the model of 'b' is there twice"):
         read_teachers(toml(tmp_path, {**WELL, "name": '"a"'}, {**WELL, "name": '"b"', "url": '"http://h:1/v1/"'}))
-
-
-@pytest.mark.parametrize(
-    ("row", "told"),
-    [
-        ({"messages": [{"role": "user", "content": "x"}, {"role": "assistant", "content": "y"}]}, "speaks last"),
-        ({"gt_pass": True}, "gt_pass: "),
-        ({"state_id": "a"}, "'a' is there twice"),
-    ],
-)
-def test_a_bad_state_is_named_with_its_line(tmp_path, row, told):
-    good = {"state_id": "a", "trace_id": "t", "messages": [{"role": "user", "content": "x"}]}
-    path = tmp_path / "states.jsonl"
-    path.write_text(f"{json.dumps(good)}\n{json.dumps({**good, 'state_id': 'b', **row})}\n")
-    with pytest.raises(BadInput, match=re.escape(told)) as refused:
-        read_states(path)
-    assert f"{path}:" in str(refused.value)
 
 
 # ---------------------------------------------------------------- the verdicts

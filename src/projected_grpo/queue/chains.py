@@ -235,21 +235,18 @@ def trace(plan: Plan) -> None:
     """Traces of the untrained model, of two to four turns; at each of their states the answers of better frozen models,
     served for as long as they are asked; pairs; then, of every replicate, vanilla and projected alone and with trace DPO."""
     better, d, replicate = better_model(plan), plan.out, plan.config.probed
-    traces, states = d / "traces/traces.jsonl.gz", d / "states.jsonl.gz"
-    table, answers = d / "teachers.toml", d / "answers"
+    traces, table, answers = d / "traces/traces.jsonl.gz", d / "teachers.toml", d / "answers"
     n = plan.config.n_problems or plan.preset.pool_problems
     acted = (*plan.script("multi_turn", replicate), "--turns", "4", "--n-problems", str(n), *plan.problem_flags,
              *plan.workers, "--out", str(d / "traces"))  # fmt: skip
     plan.add("traces", acted, plan.base(replicate), "traces of several turns", "traces of one action give no pairs enough",
              out=d / "traces")  # fmt: skip
-    plan.check("states", ("scripts/traces.py", str(traces), "--to", "states", "--out", str(states)), ("traces",),
-               "the states of the traces", "what teachers are asked about", out=states)  # fmt: skip
     served = ("scripts/serve_teacher.py", better, "--seeds", *map(str, VOTERS), "--port", str(plan.config.port),
               "--table", str(table), "--max-tokens", str(plan.preset.values["max_new"]), "--log",
               str(d / "serve_teacher.log"))  # fmt: skip
-    asked = ("scripts/ask_teachers.py", "--states", str(states), "--teachers", str(table), "--budget", "0", "--timeout",
+    asked = ("scripts/ask_teachers.py", "--traces", str(traces), "--teachers", str(table), "--budget", "0", "--timeout",
              "300", "--out", str(answers))  # fmt: skip
-    plan.add("answers", (*served, "--", *asked), ("states",), "what better models say at each state",
+    plan.add("answers", (*served, "--", *asked), ("traces",), "what better models say at each state",
              "where they agree there are pairs", out=answers)  # fmt: skip
     model = plan.model or str(plan.preset.values["model"])
     built = ("--base-seed", str(replicate.base)) if replicate.base else ()

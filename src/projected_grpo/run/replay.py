@@ -40,7 +40,7 @@ def sample_pool(config: ProbeConfig) -> int:
         logger.info(f"resumed: {len(prompts) - sum(map(len, left))} of {len(prompts)} problems are sampled already")
     for batch in progress(left, "teacher pool"):
         steps, chosen, keys = zip(*batch, strict=True)
-        groups, timing = live_groups(
+        groups, _, timing = live_groups(
             config, loaded, chosen, tasks, config.group_size, keys, "teacher", loophole=config.loophole
         )
         timing = {part: seconds / len(batch) for part, seconds in timing.items()}

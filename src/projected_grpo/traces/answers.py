@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from statistics import median
 
 from pydantic import TypeAdapter
 
@@ -13,7 +12,7 @@ from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.files import lines_of, row_of
 from projected_grpo.ledger.folder import read_manifest
 from projected_grpo.traces.price_table import Teacher
-from projected_grpo.traces.states import State, read_states
+from projected_grpo.traces.record import State
 from projected_grpo.verdicts.teachers import Asked, p95
 
 KIND, STATES, NAME = "teachers", "states.jsonl.gz", "answers.jsonl"
@@ -42,7 +41,7 @@ class Answer:
     """Why there is no answer; it is then asked for again."""
 
 
-_ANSWER = TypeAdapter(Answer)
+_ANSWER, _STATE = TypeAdapter(Answer), TypeAdapter(State)
 
 
 @dataclass(frozen=True)
@@ -105,43 +104,30 @@ class Folder:
 
 
 def read_answers(folder: Path) -> Folder:
-    """What teachers answered. BadInput where it is no such folder; one that is not whole is read as far as it is, and says
-    so in `whole`."""
+    """Returns what teachers answered, so far; BadInput where it is no such folder."""
     manifest = read_manifest(folder)
     if manifest["kind"] != KIND:
         raise BadInput(f"{folder}: a run of kind {manifest['kind']}, where teachers' answers are expected")
-    path = folder / NAME
+    path, states = folder / NAME, folder / STATES
     # A kill may have torn the last line.
     lines = [(n, line) for n, line in lines_of(path) if line.endswith(b"\n")] if path.exists() else []
     return Folder(
-        read_states(folder / STATES),
+        [row_of(_STATE, line, f"{states}:{number}") for number, line in lines_of(states)],
         [Teacher(**row) for row in manifest["teachers"]],
         [row_of(_ANSWER, line, f"{path}:{number}") for number, line in lines],
         manifest.get("budget", 0.0),
     )
 
 
-def cost_table(found: Folder) -> str:
-    """Returns one line a teacher. `cut`: answers that max_tokens ended; `of it at most`: $ of calls of unknown cost."""
-    from tabulate import tabulate  # of the extra `report`
-
-    rows = []
-    for teacher in found.teachers:
-        lines = [a for a in found.lines if a.teacher == teacher.name]
-        of = [a for a in lines if not a.error]
-        seconds = [found.seconds[a.state, a.teacher] for a in of]
-        rows.append(
-            {
-                "teacher": teacher.name,
-                "answers": f"{len(of)} of {len(found.states)}",
-                "cut": sum(a.finish == "length" for a in of),
-                "failed calls": len(lines) - len(of),
-                "tokens in": sum(a.prompt_tokens or 0 for a in of),
-                "tokens out": sum(a.completion_tokens or 0 for a in of),
-                "$": f"{sum(a.usd for a in lines):.4f}",
-                "of it at most": f"{sum(a.usd for a in lines if a.prompt_tokens is None):.4f}",
-                "s p50": f"{median(seconds):.2f}" if seconds else "-",
-                "s p95": f"{p95(seconds):.2f}" if seconds else "-",
-            }
-        )
-    return tabulate(rows, headers="keys", disable_numparse=True, colalign=("left", *["right"] * (len(rows[0]) - 1)))
+def cost_table(found: Folder) -> list[list[object]]:
+    """Returns one row a teacher, the header first. `cut`: answers that max_tokens ended."""
+    table: list[list[object]] = [["teacher", "answers", "cut", "tokens in", "tokens out", "$", "s p95"]]
+    for t in found.teachers:
+        got = [a for a in found.answers.values() if a.teacher == t.name]
+        table.append([
+            t.name, f"{len(got)} of {len(found.states)}", sum(a.finish == "length" for a in got),
+            sum(a.prompt_tokens or 0 for a in got), sum(a.completion_tokens or 0 for a in got),
+            sum(a.usd for a in found.lines if a.teacher == t.name),
+            p95([found.seconds[a.state, a.teacher] for a in got]) if got else None,
+        ])  # fmt: skip
+    return table

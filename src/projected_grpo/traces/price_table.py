@@ -11,7 +11,7 @@ from pydantic.dataclasses import dataclass
 
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.files import check_once, first_fault
-from projected_grpo.traces.states import State
+from projected_grpo.traces.record import State
 
 MILLION = 1_000_000
 TOKENS_PER_MESSAGE = 16
@@ -59,45 +59,38 @@ _TEACHER = TypeAdapter(Teacher)
 
 
 def read_teachers(path: Path) -> list[Teacher]:
-    """The teachers of a TOML file, in its order.
+    """Returns the teachers of a TOML file, in its order.
 
     BadInput, naming the file, the teacher and the field, on one without a price, on an unknown field (its value, which may
     be a key, is not repeated), and on a teacher that is there twice: it would have two votes.
     """
     try:
-        table = tomllib.loads(path.read_text("utf-8"))
+        rows: Any = tomllib.loads(path.read_text("utf-8")).get("teacher")
     except (OSError, ValueError) as e:
         raise BadInput(f"{path}: no TOML file ({e}); docs/integrations.md shows one") from e
-    rows = table.get("teacher")
-    if not isinstance(rows, list) or not rows:
+    if not isinstance(rows, list):
         raise BadInput(f"{path}: no teacher in it; begin each with a line [[teacher]]")
-    teachers = [_teacher(row, f"{path}: [[teacher]] {i}") for i, row in enumerate(rows, 1)]
+    teachers = []
+    for i, row in enumerate(rows, 1):
+        try:
+            teachers.append(_TEACHER.validate_python({"name": row.get("model", ""), **row}))
+        except ValidationError as e:
+            raise BadInput(
+                f"{path}: [[teacher]] {i}: {first_fault(e)} (prices are usd_per_million_in and usd_per_million_out, 0 for "
+                "none; a key is never in a file: key_env names its environment variable)"
+            ) from None
     check_once(((f"teacher {t.name!r}", t.name) for t in teachers), path)
-    check_once(((f"the model of {t.name!r}", (t.url, t.model)) for t in teachers), path)  # it would have two votes
+    check_once(((f"the model of {t.name!r}", (t.url.rstrip("/"), t.model)) for t in teachers), path)
     return teachers
 
 
-def _teacher(row: Any, place: str) -> Teacher:
-    if isinstance(row, dict) and isinstance(row.get("url"), str):
-        row = {"name": row.get("model", ""), **row, "url": row["url"].rstrip("/")}
-    try:
-        return _TEACHER.validate_python(row)
-    except ValidationError as e:
-        raise BadInput(
-            f"{place}: {first_fault(e)} (prices are usd_per_million_in and usd_per_million_out, 0 for none; a key is never "
-            "in a file: key_env names its environment variable)"
-        ) from None
-
-
 def read_keys(teachers: Sequence[Teacher], environment: Mapping[str, str]) -> dict[str, str]:
-    """Teacher -> key of its endpoint; `none` where it needs none. BadInput where the variable is not set."""
-    found = {}
+    """Returns teacher -> key of its endpoint; `none` where it needs none. BadInput where the variable is not set."""
+    keys = {t.name: environment.get(t.key_env, "").strip() if t.key_env else "none" for t in teachers}
     for teacher in teachers:
-        key = environment.get(teacher.key_env, "").strip() if teacher.key_env else "none"
-        if not key:
+        if not keys[teacher.name]:
             raise BadInput(
                 f"teacher {teacher.name!r}: the environment variable {teacher.key_env} is not set; export it, or leave "
                 "key_env out if the endpoint needs no key"
             )
-        found[teacher.name] = key
-    return found
+    return keys

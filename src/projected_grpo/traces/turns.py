@@ -16,9 +16,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from uuid import uuid4
 
-from loophole_grader import Public, Task, public_of
+from loophole_grader import Public, public_of
 from loophole_grader.hints import HINTS
-from projected_grpo.data.live import live_verdicts
+from projected_grpo.data.live import live_groups
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.model.load import LoadedModel
 from projected_grpo.prompts import Messages, apply_template, as_chat, from_chat, messages_for, without_specials
@@ -28,50 +28,34 @@ from projected_grpo.traces.record import Action, Step, Stop, Trace
 from projected_grpo.traces.settings import MultiTurnConfig
 
 
-@dataclass(frozen=True)
-class Policy:
-    """Who acts."""
-
-    source: Source
-    step: int | None = None
-    """Optimizer steps that it has taken, where it was trained."""
-
-
 @dataclass
 class Episode:
     """A trace that goes on."""
 
     place: int
     sample: int
-    task: Task
+    problem: Problem
     prompt: Prompt
     messages: Messages
     steps: list[Step] = field(default_factory=list)
     stop: Stop | None = None
 
-    def trace(self, policy: Policy) -> Trace:
-        """What it has become."""
-        assert self.stop is not None
-        return Trace(
-            f"problem {self.place}, sample {self.sample}", f"problem {self.place}", self.prompt.problem_id,
-            policy.source, policy.step, self.stop, tuple(self.steps),
-        )  # fmt: skip
-
 
 def play(
-    config: MultiTurnConfig, loaded: LoadedModel, policy: Policy, problems: Sequence[tuple[int, Problem, Prompt]]
+    config: MultiTurnConfig,
+    loaded: LoadedModel,
+    problems: Sequence[tuple[int, Problem, Prompt]],
+    source: Source,
+    policy_step: int | None = None,
 ) -> tuple[list[Trace], list[list[Group]], dict[str, float]]:
     """Returns `group_size` traces of each (place, problem, prompt); the graded groups of each turn, one of a single rollout
-    per trace that was still going on; seconds of sampling and grading.
+    per trace that was still going on; seconds of sampling and grading. `source`, `policy_step`: who acts, as in a Trace.
 
-    Fold the adapter first. Draws depend on seed, place, sample and turn alone. Raises GraderError as in `live_verdicts`, and
+    Fold the adapter first. Draws depend on seed, place, sample and turn alone. Raises GraderError as in `live_groups`, and
     BadInput when the chat template leaves earlier answers out.
     """
     episodes = [
-        Episode(
-            place, sample, problem.task, prompt,
-            from_chat(messages_for(problem.messages, config.hint, config.prompt_setup)),
-        )
+        Episode(place, sample, problem, prompt, from_chat(messages_for(problem.messages, config.hint, config.prompt_setup)))
         for place, problem, prompt in problems
         for sample in range(config.group_size)
     ]  # fmt: skip
@@ -84,15 +68,24 @@ def play(
             break
         keys = [f"turns {config.seed} {e.place} {e.sample} {turn}" for e in going]
         prompts = [e.prompt for e in going]
-        sampled, verdicts, timing = live_verdicts(config, loaded, prompts, tasks, 1, keys, policy.source)
-        graded.append([])
-        for episode, (rollout,), judged in zip(going, sampled, verdicts, strict=True):
-            placed = dataclasses.replace(rollout, sample_id=episode.sample)
-            group = Group.graded(rollout.problem_id, (placed,), judged, allow_hint=True)
-            graded[-1].append(group)
-            act(config, loaded, episode, group, public_of(judged[0]), is_last=turn == config.turns - 1)
+        groups, verdicts, timing = live_groups(config, loaded, prompts, tasks, 1, keys, source, loophole=True)
         seconds = {part: seconds[part] + timing[part] for part in seconds}
-    return [episode.trace(policy) for episode in episodes], graded, seconds
+        graded.append([])
+        for episode, group, (verdict,) in zip(going, groups, verdicts, strict=True):
+            (rollout,) = group.rollouts
+            placed = dataclasses.replace(rollout, sample_id=episode.sample)
+            graded[-1].append(dataclasses.replace(group, rollouts=(placed,)))
+            act(config, loaded, episode, group, public_of(verdict), is_last=turn == config.turns - 1)
+    traces = []
+    for e in episodes:
+        assert e.stop is not None
+        group_of = f"problem {e.place}"
+        traces.append(
+            Trace(
+                f"{group_of}, sample {e.sample}", group_of, e.problem.problem_id, source, policy_step, e.stop, tuple(e.steps)
+            )
+        )  # fmt: skip
+    return traces, graded, seconds
 
 
 def act(
@@ -102,7 +95,7 @@ def act(
     (rollout,), (reward,) = group.rollouts, group.rewards
     action = Action(rollout.completion, rollout.completion_ids, rollout.behaviour_logps, rollout.truncated)
     state, ids = episode.messages, episode.prompt.ids
-    text = feedback(public, episode.task.evaluator_name, named=bool(HINTS[config.hint].old))
+    text = feedback(public, episode.problem.task.evaluator_name, named=bool(HINTS[config.hint].old))
     reply = without_specials(loaded.tokenizer, text)
     tail, added = between(loaded, state, reply, None if action.truncated else action.ids[-1])
     after = ids + action.ids + added

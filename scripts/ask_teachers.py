@@ -15,10 +15,9 @@ def main() -> int:
     config.validate()
     from projected_grpo.ledger.console import bottom_line
     from projected_grpo.ledger.errors import Unfinished
-    from projected_grpo.traces.answers import cost_table, read_answers
     from projected_grpo.traces.asking import ask_all
-    from projected_grpo.traces.price_table import read_teachers
     from projected_grpo.traces.record import open_traces, states_of
+    from projected_grpo.traces.teachers import cost_table, read_answers, read_teachers
     from projected_grpo.verdicts.registry import CLAIMS
 
     states, teachers = states_of(open_traces(config.traces)[1]), read_teachers(config.teachers)

@@ -73,7 +73,7 @@ def from_pools(config: TracePairsConfig) -> Made:
 
 def from_answers(config: TracePairsConfig) -> Made:
     """Several states a trace; who votes was asked at each. The verdict on the pairs is printed and decides no exit code."""
-    from projected_grpo.traces.answers import read_answers
+    from projected_grpo.traces.teachers import read_answers
     from projected_grpo.traces.votes import from_random, pairs_of_answers
     from projected_grpo.verdicts.registry import CLAIMS
     from projected_grpo.verdicts.teachers import Votes

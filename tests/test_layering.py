@@ -215,7 +215,7 @@ def names_in(path):
     return {getattr(node, field, None) for node in ast.walk(tree_of(path)) for field in fields}
 
 
-PAIR_FILES = [f"traces.{p.stem}" for p in files_of("traces") if p.stem not in ("turns", "multi_turn", "__init__")]
+PAIR_FILES = [f"traces.{p.stem}" for p in files_of("traces") if p.stem not in ("multi_turn", "__init__")]
 
 
 @pytest.mark.parametrize("place", [*LOSS_SIDE, "run.judging", "run.auxiliary_losses", "data.preferences", *PAIR_FILES])

@@ -10,11 +10,10 @@ from harness import ROOT
 from teacher_server import COMPLETION, HANG, PROMPT, completion, serving
 
 from projected_grpo.ledger.errors import BadInput, Unfinished
-from projected_grpo.traces.answers import NAME, read_answers
 from projected_grpo.traces.asking import _fault_of, ask_all
-from projected_grpo.traces.price_table import Teacher, read_teachers
 from projected_grpo.traces.record import State
 from projected_grpo.traces.settings import AskConfig
+from projected_grpo.traces.teachers import NAME, Teacher, read_answers, read_teachers
 from projected_grpo.verdicts.registry import CLAIMS
 from projected_grpo.verdicts.teachers import Asked, Votes
 

@@ -19,9 +19,8 @@ from projected_grpo.prompts import render
 from projected_grpo.queue.chains import chain_of
 from projected_grpo.queue.settings import QueueConfig
 from projected_grpo.run.auxiliary_losses import check_held_out
-from projected_grpo.traces.answers import Answer, Folder, read_answers
-from projected_grpo.traces.price_table import Teacher
 from projected_grpo.traces.record import Action, Step, Trace, open_traces, states_of
+from projected_grpo.traces.teachers import Answer, Folder, Teacher, read_answers
 from projected_grpo.traces.votes import from_random, margins, pairs_of_answers
 
 ASKED = (("user", "do it"),)

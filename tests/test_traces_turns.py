@@ -15,9 +15,9 @@ from projected_grpo.model.logprobs import completion_logps, token_batch
 from projected_grpo.prompts import render
 from projected_grpo.records import Group, Problem, Rollout
 from projected_grpo.rollout.sample import Prompt
+from projected_grpo.traces.multi_turn import between, feedback, play
 from projected_grpo.traces.record import open_traces
 from projected_grpo.traces.settings import MultiTurnConfig
-from projected_grpo.traces.turns import between, feedback, play
 
 PROBLEM = Problem("two-sum", (("system", "Be brief."), ("user", "Add two and should pass all tests.")), TASK)
 CONFIG = MultiTurnConfig(group_size=1, max_new=64, grader_workers=1)
@@ -101,7 +101,7 @@ def scripted(loaded_once, monkeypatch):
             group = Group.graded(prompt.problem_id, (rollout,), verdicts, loophole)
             return [group], [verdicts], {"generate": 0.0, "grade": 0.0}
 
-        monkeypatch.setattr("projected_grpo.traces.turns.live_groups", live_groups)
+        monkeypatch.setattr("projected_grpo.traces.multi_turn.live_groups", live_groups)
         return play_one(loaded_once, config)
 
     return run

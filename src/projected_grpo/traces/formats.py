@@ -1,17 +1,16 @@
-"""Traces as records of other projects. tests/references/trace_formats.json has records made by executing them.
+"""Traces as records of other projects. An episode's reward is that of its last action.
 
-`verifiers` 0.4.0 (PyPI, 2026-10-12; prime-rl's orchestrator and `vf` tools write and read these): trace schema 1
-(`v1/trace.py`, `v1/graph.py`), one `Episode` a line in traces.jsonl (`v1/utils/trace_store.py`). A turn is a call that
-committed one sampled node to the message graph. Without message spans upstream attributes all of a call's new prompt tokens
-to its assistant node, in front of the sampled ones (`_commit_turn`); so does this. Upstream's dump rounds log-probabilities
-to four decimals; here every digit is kept.
+`verifiers` 0.4.0 (PyPI, 2026-10-12; prime-rl's orchestrator and `vf` tools read it): trace schema 1 (`v1/trace.py`,
+`v1/graph.py`), one `Episode` a line in traces.jsonl (`v1/utils/trace_store.py`). A turn is a call that committed one sampled
+node to the message graph. Without message spans upstream attributes all of a call's new prompt tokens to its assistant node,
+in front of the sampled ones (`_commit_turn`); so does this. Upstream rounds log-probabilities to 4 decimals; this does not.
 
 `openenv` 0.10.0 (PyPI; TRL reads it): one `EpisodeRecord` a line in results.jsonl with metadata.json next to it
 (`openenv/core/harness/collect.py`). Its `messages` is what TRL's SFTTrainer reads; its `artifacts` hold a `TrainingTrace`,
 schema 1 (`core/harness/training.py`), and the `ResetResponse`, `StepRequest`s and `StepResponse`s of its environment
 (`core/env_server/types.py`): Observation, Action and StepResult on the wire.
 
-The episode's reward is that of its last action: of the rewards `turn_N` of `verifiers` the last has weight 1, the others 0.
+tests/references/trace_formats.json has records that were made by executing both.
 """
 
 import json
@@ -46,17 +45,12 @@ def export(kind: Format, folder: Path, header: Header, traces: Iterable[Trace]) 
 
 
 def _facts(trace: Trace) -> _Record:
-    """What a trace knows and no other project's format has a place for."""
-    return {name: getattr(trace, name) for name in ("trace_id", "group", "source", "policy_step", "stop")}
+    """What is known of a trace, for which another format has no place."""
+    return {name: value for name, value in vars(trace).items() if name != "steps"}
 
 
 def _said(action: Action) -> dict[str, str]:
     return {"role": "assistant", "content": action.text}
-
-
-def _finish(action: Action) -> str:
-    """Returns how inference engines say why a completion ended."""
-    return "length" if action.truncated else "stop"
 
 
 # ---------------------------------------------------------------- verifiers
@@ -112,7 +106,7 @@ def _graph(trace: Trace, header: Header) -> tuple[list[_Record], list[_Record]]:
         action, new = step.action, step.ids[seen:]
         calls.append({
             "node": len(nodes), "model": header.model, "sampling": {"temperature": header.temperature},
-            "finish_reason": _finish(action),
+            "finish_reason": "length" if action.truncated else "stop",
             "usage": {"prompt_tokens": len(step.ids), "completion_tokens": len(action.ids)},
         })  # fmt: skip
         mask = [False] * len(new) + [True] * len(action.ids)
@@ -135,6 +129,7 @@ def to_record(trace: Trace) -> _Record:
                 "--keep-token-logps"
             )
         message = {**_said(action), "tool_calls": None}
+        choice = {"message": message, "finish_reason": "length" if action.truncated else "stop"}
         turns.append({
             "node_id": f"{trace.trace_id}/{i}",
             "prompt_token_ids": list(step.ids),
@@ -142,7 +137,7 @@ def to_record(trace: Trace) -> _Record:
             "per_token_logps": list(action.logps),
             "loss_mask": [0] * len(step.ids) + [1] * len(action.ids),
             "request": {"messages": as_chat(step.messages), "tools": None},
-            "response": {"choices": [{"message": message, "finish_reason": _finish(action)}]},
+            "response": {"choices": [choice]},
             "metadata": {"turn": i},
         })  # fmt: skip
         # What the environment answers is what it adds to the chat.

@@ -1,11 +1,8 @@
-"""Traces of a finished run, from its step files.
+"""Traces of a finished run, from its step files: each rollout is a trace of one turn. Only the columns named here are read;
+none of them is a label.
 
-Not written by the training loop itself: a step file holds every rollout with its ids already, so a second copy would cost
-the loop its time and could disagree with the first. What a step file lacks is the chat that a prompt was rendered from; that
-comes from the run's problems, and must stand in the recorded prompt. `train --keep-token-logps` has it keep each token's
-log-probability and not only the mean; a pool always does.
-
-A rollout of training is a trace of one turn. Only the columns named here are read; none of them is a label.
+What a step file lacks is the chat that a prompt was rendered from; that comes from the run's problems, and must stand in the
+recorded prompt. `train --keep-token-logps` has it keep the log-probability of each token; a pool always does.
 """
 
 from collections.abc import Iterator, Mapping

@@ -22,9 +22,9 @@ from projected_grpo.ledger.folder import finished_manifest
 from projected_grpo.model.batches import logps_of, micro_batches
 from projected_grpo.model.load import LoadedModel
 from projected_grpo.model.logprobs import token_batch
-from projected_grpo.traces.answers import Folder
 from projected_grpo.traces.from_run import KINDS
 from projected_grpo.traces.record import Action, Trace, states_of
+from projected_grpo.traces.teachers import Folder
 
 TOKENS_AT_ONCE = 8192
 WHOLE = ("stop", "eos", "end_turn")

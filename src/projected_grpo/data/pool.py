@@ -113,8 +113,10 @@ def load_pool(directory: Path, loaded: LoadedModel) -> list[Group]:
     """
     groups = read_groups(directory)
     if is_published(directory):
-        same, theirs = _same_tokens(groups[0].rollouts[0], loaded), "another tokenizer"
-        groups = [replace(g, rollouts=tuple(_ended(r, loaded) for r in g.rollouts)) for g in groups]
+        r, theirs = groups[0].rollouts[0], "another tokenizer"
+        known = max((*r.prompt_ids, *r.completion_ids), default=0) < len(loaded.tokenizer)
+        same = known and loaded.tokenizer.decode(r.prompt_ids) == r.prompt
+        groups = [_mark_truncated(g, loaded) for g in groups]
     else:
         theirs = read_manifest(directory)["tokenizer_hash"]
         same = theirs == loaded.tokenizer_hash
@@ -132,15 +134,11 @@ def load_pool(directory: Path, loaded: LoadedModel) -> list[Group]:
     return groups
 
 
-def _same_tokens(r: Rollout, loaded: LoadedModel) -> bool:
-    """Whether the recorded ids, decoded by our tokenizer, are the recorded text."""
-    known = max((*r.prompt_ids, *r.completion_ids), default=0) < len(loaded.tokenizer)
-    return known and loaded.tokenizer.decode(r.prompt_ids) == r.prompt
-
-
-def _ended(r: Rollout, loaded: LoadedModel) -> Rollout:
+def _mark_truncated(group: Group, loaded: LoadedModel) -> Group:
     """Published rows do not say whether they were cut: their last token does."""
-    return replace(r, truncated=not r.completion_ids or r.completion_ids[-1] not in loaded.eos_ids)
+    ended = [bool(r.completion_ids) and r.completion_ids[-1] in loaded.eos_ids for r in group.rollouts]
+    rollouts = tuple(replace(r, truncated=not done) for r, done in zip(group.rollouts, ended, strict=True))
+    return replace(group, rollouts=rollouts)
 
 
 def written_pool(config: Gradient, loaded: LoadedModel) -> list[Group]:

@@ -39,9 +39,10 @@ def ask_all(
     whole (the budget, an endpoint that stays down): with --resume it goes on, and asks nothing that has its answer.
     """
     keys, out = read_keys(teachers, environment), config.out
-    rows = "".join(json.dumps(asdict(s)) + "\n" for s in states)
+    rows = "".join(json.dumps({**asdict(s), "messages": as_chat(s.messages)}) + "\n" for s in states)
     open_run(out, KIND, config, resume=config.resume, states_hash=content_hash(rows), teachers=teachers)
-    write_new(out / STATES, rows.encode())
+    if not (out / STATES).exists():
+        write_new(out / STATES, rows.encode())
     before = read_answers(out)
     if before.missing:
         if before.usd > config.budget:

@@ -1,6 +1,7 @@
 """Teachers: what they cost (a TOML file, one [[teacher]] each), and the folder of what they answered, one JSON line an
 answer. The keys of their endpoints are in the environment and nowhere else."""
 
+import json
 import tomllib
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -12,8 +13,9 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, TypeAdapter, ValidationError
 
 from projected_grpo.ledger.errors import BadInput
-from projected_grpo.ledger.files import check_once, first_fault, lines_of, row_of
+from projected_grpo.ledger.files import check_once, first_fault, read_jsonl
 from projected_grpo.ledger.folder import read_manifest
+from projected_grpo.prompts import from_chat
 from projected_grpo.traces.record import State
 from projected_grpo.verdicts.teachers import Asked, p95
 
@@ -130,9 +132,6 @@ class Answer:
     """Why there is no answer; it is then asked for again."""
 
 
-_ANSWER, _STATE = TypeAdapter(Answer), TypeAdapter(State)
-
-
 @dataclass(frozen=True)
 class Folder:
     """A folder that `ask_teachers` wrote, whole or not."""
@@ -193,15 +192,12 @@ class Folder:
 
 def read_answers(folder: Path) -> Folder:
     """Returns what teachers answered, so far. BadInput where it is no such folder."""
-    manifest, states, path = read_manifest(folder), folder / STATES, folder / NAME
-    # A kill may have torn the last line.
-    lines = [(n, line) for n, line in lines_of(path) if line.endswith(b"\n")] if path.exists() else []
-    return Folder(
-        [row_of(_STATE, line, f"{states}:{number}") for number, line in lines_of(states)],
-        [Teacher(**row) for row in manifest["teachers"]],
-        [row_of(_ANSWER, line, f"{path}:{number}") for number, line in lines],
-        manifest.get("budget", 0.0),
-    )
+    manifest, path = read_manifest(folder), folder / NAME
+    states = [State(r["state_id"], r["trace_id"], from_chat(r["messages"])) for r in read_jsonl(folder / STATES)]
+    teachers = [Teacher(**row) for row in manifest["teachers"]]
+    lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
+    whole = [line for line in lines if line.endswith(b"\n")]  # a kill may have torn the last one
+    return Folder(states, teachers, [Answer(**json.loads(line)) for line in whole], manifest.get("budget", 0.0))
 
 
 def cost_table(found: Folder) -> list[list[object]]:

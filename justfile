@@ -224,7 +224,7 @@ show *what_which_one:
 export *run:
     {{ py }} scripts/export.py "$@"
 
-# write a run's traces, or read a trace file (--to: verifiers, openenv, states)
+# write a run's traces, or read a trace file (--to: verifiers, openenv)
 [group("read")]
 traces *what:
     {{ py }} scripts/traces.py "$@"

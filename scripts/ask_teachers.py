@@ -1,4 +1,4 @@
-"""Ask N frozen teachers, behind OpenAI-compatible endpoints, what they would do at each state of a file.
+"""Ask N frozen teachers, behind OpenAI-compatible endpoints, what they would do at each state of a trace file.
 
 Exit code: 0 when every state has every teacher's answer; 1 when it stopped before (budget, an endpoint that stays down):
 the same command with --resume goes on and asks nothing twice.
@@ -15,21 +15,19 @@ def main() -> int:
     config.validate()
     from projected_grpo.ledger.console import bottom_line
     from projected_grpo.ledger.errors import Unfinished
-    from projected_grpo.traces.answers import cost_table, read_answers
     from projected_grpo.traces.asking import ask_all
-    from projected_grpo.traces.price_table import read_teachers
-    from projected_grpo.traces.states import read_states
+    from projected_grpo.traces.record import open_traces, states_of
+    from projected_grpo.traces.teachers import cost_table, read_answers, read_teachers
     from projected_grpo.verdicts.registry import CLAIMS
 
-    states, teachers = read_states(config.states), read_teachers(config.teachers)
+    states, teachers = states_of(open_traces(config.traces)[1]), read_teachers(config.teachers)
     try:
         found = ask_all(states, teachers, config, os.environ)
     except Unfinished:
-        print(cost_table(read_answers(config.out)))
+        bottom_line(config.out, "🟡", "stopped before the end", cost_table(read_answers(config.out)))
         raise
-    print(cost_table(found))
     verdict = CLAIMS["teachers"].judged(found.asked())
-    bottom_line(config.out, verdict.status, f"{verdict.status}: {verdict.why}")
+    bottom_line(config.out, verdict.status, f"{verdict.status}: {verdict.why}", cost_table(found))
     return 0
 
 

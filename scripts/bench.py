@@ -141,7 +141,7 @@ def stepper(bench: Bench, out: Path, projection: Projection | None = None) -> Ca
         number = next(numbers)
         drawn = (bench.prompts, bench.tasks, config.group_size, bench.keys(number), "student")
         with bench.adapter.folded():
-            groups, timing = live_groups(config, bench.loaded, *drawn, loophole=True)
+            groups, _, timing = live_groups(config, bench.loaded, *drawn, loophole=True)
         groups = [replace(g, rewards=tuple(float(i % 2) for i in range(len(g.rewards)))) for g in groups]
         session.take(number, groups, timing, per_sample=False)
         return work_of([r.completion_ids for g in groups for r in g.rollouts])

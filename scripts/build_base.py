@@ -48,7 +48,7 @@ def main() -> int:
         loaded = load(replace(config, model=model), teacher)
         if not step:
             open_run(run, "build_base", config, problems_hash=problems_hash(problems))
-        groups, timing = live_groups(
+        groups, _, timing = live_groups(
             config,
             loaded,
             render_all(config, loaded, problems),

@@ -15,8 +15,8 @@ from typing import Annotated
 import tyro
 
 from loophole_grader import RowError, Task, Verdict, grade_batch
+from projected_grpo.data.pool import read_groups
 from projected_grpo.data.problems import load_problems
-from projected_grpo.data.stored import read_groups
 from projected_grpo.ledger.errors import EXIT_FAILED, BadInput
 from projected_grpo.records import Outcome, Rollout
 from projected_grpo.run import cli

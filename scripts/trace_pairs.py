@@ -11,7 +11,7 @@ from projected_grpo.ledger.console import bottom_line
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import NoPath
 from projected_grpo.run import cli
-from projected_grpo.traces.record import Trace
+from projected_grpo.traces.record import Trace, open_traces
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class TracePairsConfig:
     teachers: tuple[Path, ...] = ()
     """Folders of the same problems' rollouts, one a teacher, three or more of an odd number: the majority decides."""
     answers: NoPath = Path()
-    """Folder of `just ask-teachers` on the states of the trace file (`just traces FILE --to states`)."""
+    """Folder of `just ask-teachers` on the trace file."""
     model: str = ""
     """The student, for --answers: its tokenizer reads them, its log-probabilities tell pairs from random ones."""
     base_seed: int = 0
@@ -63,18 +63,17 @@ def from_pools(config: TracePairsConfig) -> Made:
 
     found = pairs_of_pools(config.student, config.teachers)
     if not found.pairs:
-        raise BadInput(f"{config.student}: no pair from {found.traces} traces: no majority, or all agree with the student; "
-                       "sample the teachers at a lower --temperature")  # fmt: skip
+        raise BadInput(f"{config.student}: no pair from {found.traces} traces ({found.left_out} left out): no majority, or "
+                       "all agree with the student; sample the teachers at a lower --temperature")  # fmt: skip
     made_from = {"student": str(config.student), "teachers": [str(t) for t in config.teachers]}
-    made = Preferences(tuple(found.pairs), found.traces, found.traces, found.tokenizer_hash, made_from)
-    said = f"{len(found.pairs)} pairs of {found.traces} traces; left out {found.cut} traces that were cut and "
-    return made, len(config.teachers), "🟢", f"{said}{found.without} that a teacher was not asked"
+    made = Preferences(tuple(found.pairs), found.traces, found.steps, found.tokenizer_hash, made_from)
+    said = f"{len(found.pairs)} pairs of {found.traces} traces; left out {found.left_out}: cut, or a teacher not asked"
+    return made, len(config.teachers), "🟢", said
 
 
 def from_answers(config: TracePairsConfig) -> Made:
     """Several states a trace; who votes was asked at each. The verdict on the pairs is printed and decides no exit code."""
-    from projected_grpo.traces.answers import read_answers
-    from projected_grpo.traces.file import open_traces
+    from projected_grpo.traces.teachers import read_answers
     from projected_grpo.traces.votes import from_random, pairs_of_answers
     from projected_grpo.verdicts.registry import CLAIMS
     from projected_grpo.verdicts.teachers import Votes
@@ -86,17 +85,17 @@ def from_answers(config: TracePairsConfig) -> Made:
     header.check_model(config.student, loaded.weights_hash, loaded.tokenizer_hash)
     found = pairs_of_answers(loaded, of_the_untrained(traces, config), answers)
     if not found.pairs:
-        raise BadInput(f"{config.student}: no pair from {found.steps} states ({found.cut} more with a cut action): "
+        raise BadInput(f"{config.student}: no pair from {found.steps} states ({found.left_out} more with a cut action): "
                        "no majority, or all agree with the student; raise max_tokens, or ask at temperature 0")  # fmt: skip
     kl = from_random(loaded, found)
     numbers = (kl.kl, kl.null, kl.p) if kl else (None, None, None)
-    votes = Votes(found.traces, found.problems, len(found.pairs), *numbers, found.elsewhere)
+    votes = Votes(found.traces, len(found.problems), len(found.pairs), *numbers, found.elsewhere)
     verdict = CLAIMS["pairs"].judged(votes)
     made_from = {
         "student": str(config.student), "answers": str(config.answers), "verdict": verdict.status, **verdict.numbers
     }  # fmt: skip
-    made = Preferences(tuple(found.pairs), found.traces, found.steps, loaded.tokenizer_hash, made_from)
-    said = f"{verdict.status}: {verdict.why}; left out {found.cut} states in which an action was cut"
+    made = Preferences(tuple(found.pairs), found.traces, found.steps, found.tokenizer_hash, made_from)
+    said = f"{verdict.status}: {verdict.why}; left out {found.left_out} states in which an action was cut"
     return made, len(answers.teachers), verdict.status, said
 
 

@@ -1,5 +1,5 @@
-"""Traces, (state, action, reward) rows: from a finished run or a trace file; written as a trace file, as `verifiers` or
-OpenEnv records, or as the states that teachers are asked about."""
+"""Traces, (state, action, reward) rows: from a finished run or a trace file; written as a trace file, or as
+`verifiers` or OpenEnv records."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,20 +19,18 @@ class TracesConfig:
 
     what: Annotated[Path, tyro.conf.Positional]
     """A finished run's folder (train, or a teacher's pool), or a trace file."""
-    to: Literal["ours", "verifiers", "openenv", "states"] = "ours"
-    """`ours`: a trace file. `verifiers`: traces.jsonl of episodes. `openenv`: results.jsonl and metadata.json. `states`: a
-    file for `just ask-teachers`, the chat before each action."""
+    to: Literal["ours", "verifiers", "openenv"] = "ours"
+    """`ours`: a trace file. `verifiers`: traces.jsonl of episodes. `openenv`: results.jsonl and metadata.json."""
     out: NoPath = Path()
-    """Trace file, file of states, or folder for another format. Empty: out/traces/NAME.jsonl.gz, NAME-states.jsonl.gz,
-    NAME-FORMAT; a trace file is then only read."""
+    """Trace file, or folder for another format. Empty: out/traces/NAME.jsonl.gz or NAME-FORMAT; a trace file is then only
+    read."""
 
 
 def main() -> int:
     config = cli.parse_plain(TracesConfig, __doc__)
-    from projected_grpo.traces.exchange import export
-    from projected_grpo.traces.file import open_traces, write_traces
+    from projected_grpo.traces.formats import export
     from projected_grpo.traces.from_run import traces_of_run
-    from projected_grpo.traces.states import write_states
+    from projected_grpo.traces.record import open_traces, write_traces
 
     of_run = config.what.is_dir()
     header, source = traces_of_run(config.what) if of_run else open_traces(config.what)
@@ -40,16 +38,13 @@ def main() -> int:
     if not traces:
         raise BadInput(f"{config.what}: no traces in it")
     name = config.what.resolve().name.removesuffix(".jsonl.gz")
-    place = config.out if config.out != Path() else Path("out/traces") / (
-        {"ours": f"{name}.jsonl.gz", "states": f"{name}-states.jsonl.gz"}.get(config.to, f"{name}-{config.to}")
-    )  # fmt: skip
+    default = Path("out/traces", f"{name}.jsonl.gz" if config.to == "ours" else f"{name}-{config.to}")
+    place = config.out if config.out != Path() else default
     only_read = not of_run and config.to == "ours" and config.out == Path()
     if only_read:
         place = config.what
     elif config.to == "ours":
         write_traces(place, header, traces)
-    elif config.to == "states":
-        write_states(place, traces)
     else:
         export(config.to, place, header, traces)
     n, turns = len(traces), sum(len(t.steps) for t in traces)
@@ -61,7 +56,7 @@ def main() -> int:
         f"{n} traces of {turns} turns {'whole' if only_read else 'written'}, {sum(len(t.steps) > 1 for t in traces)} with "
         f"two or more{bare}",
         [["model", "from", "traces", "turns", "last_reward"],
-         [header.model, header.made_by, n, turns, sum(t.rewards[-1] for t in traces) / n]],
+         [header.model, header.made_by, n, turns, sum(t.steps[-1].reward for t in traces) / n]],
     )  # fmt: skip
     return 0
 

@@ -2,9 +2,8 @@
 
 import json
 import threading
-import time
 from collections import Counter, deque
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 PROMPT, COMPLETION = 7, 3
@@ -22,10 +21,14 @@ def completion(model, text, prompt=PROMPT, spoken=COMPLETION):
     }  # fmt: skip
 
 
-class Endpoint:
+class Endpoint(ThreadingHTTPServer):
     """What the server does with the next requests, and what it saw."""
 
+    daemon_threads = True
+    request_queue_size = 64
+
     def __init__(self):
+        super().__init__(("127.0.0.1", 0), Handler)
         self.faults = deque()
         """Names of what happens to the next requests, in their order; `ok` or none left: an answer."""
         self.down = None
@@ -33,22 +36,24 @@ class Endpoint:
         self.answered = Counter()
         """(model, last message) -> answers that were sent whole."""
         self.seen = []
-        """(seconds, authorization, body) of every request."""
+        """(authorization, body) of every request."""
         self.at_once = self.most_at_once = 0
         self.says = None
         """What every answer says; None: what it would do, from the last message."""
-        self.lock = threading.Lock()
-        self.closing = threading.Event()
+        self.lock, self.closing = threading.Lock(), threading.Event()
+
+    def handle_error(self, *_):
+        """A client that leaves in the middle is what is tested: no traceback of it."""
 
 
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    endpoint: Endpoint
 
     def log_message(self, *_):
         pass
 
-    def send(self, status, data, **headers):
+    def send(self, status, body, **headers):
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
         self.send_response(status)
         for name, value in {"Content-Type": "application/json", "Content-Length": len(data), **headers}.items():
             self.send_header(name, value)
@@ -56,64 +61,46 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(data)
 
     def do_POST(self):
-        e = self.endpoint
+        e = self.server
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         with e.lock:
-            e.seen.append((time.monotonic(), self.headers["Authorization"], body))
+            e.seen.append((self.headers["Authorization"], body))
             e.at_once += 1
             e.most_at_once = max(e.most_at_once, e.at_once)
             fault = e.faults.popleft() if e.faults else e.down or "ok"
-        try:
+        with suppress(BrokenPipeError, ConnectionResetError):
             self.answer(fault, body)
-        except (BrokenPipeError, ConnectionResetError):
-            pass
-        finally:
-            with e.lock:
-                e.at_once -= 1
+        with e.lock:
+            e.at_once -= 1
 
     def answer(self, fault, body):
-        e, asked = self.endpoint, body["messages"][-1]["content"]
+        e, asked = self.server, body["messages"][-1]["content"]
         told = completion(body["model"], e.says or f"I would {asked}")
-        error = json.dumps({"error": {"message": "no"}}).encode()
         if fault in ("ok", "no usage"):
             with e.lock:
                 e.answered[body["model"], asked] += 1
-            self.send(200, json.dumps(told if fault == "ok" else {**told, "usage": None}).encode())
-        elif fault == "429":
-            self.send(429, error, **{"Retry-After": "0.3"})
-        elif fault in ("400", "401", "500"):
-            self.send(int(fault), error)
+            self.send(200, told if fault == "ok" else {**told, "usage": None})
         elif fault == "413 echo":  # what it was sent, the key included, cut wherever 200 characters end
-            padding = "x" * 160
-            self.send(413, json.dumps({"error": {"message": padding + self.headers["Authorization"]}}).encode())
+            self.send(413, {"error": {"message": "x" * 160 + self.headers["Authorization"]}})
         elif fault == "hang":
             e.closing.wait(HANG)
             self.close_connection = True
+        elif fault.isdigit():
+            self.send(int(fault), {"error": {"message": "no"}}, **{"Retry-After": "0.3"} if fault == "429" else {})
         else:
             self.send(200, fault.encode())
-
-
-class QuietServer(ThreadingHTTPServer):
-    """A client that leaves in the middle is what is tested: no traceback of it."""
-
-    daemon_threads = True
-    request_queue_size = 64
-
-    def handle_error(self, *_):
-        pass
 
 
 @contextmanager
 def serving():
     """(endpoint, url) of a server in a thread of this process."""
     endpoint = Endpoint()
-    server = QuietServer(("127.0.0.1", 0), type("Told", (Handler,), {"endpoint": endpoint}))
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread = threading.Thread(target=endpoint.serve_forever, kwargs={"poll_interval": 0.02})
     thread.start()
     try:
-        yield endpoint, f"http://127.0.0.1:{server.server_port}/v1"
+        yield endpoint, f"http://127.0.0.1:{endpoint.server_port}/v1"
     finally:
         endpoint.closing.set()
-        server.shutdown()
-        server.server_close()
+        endpoint.shutdown()
+        endpoint.server_close()
         thread.join()

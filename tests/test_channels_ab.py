@@ -156,19 +156,21 @@ def test_pairs_by_hand(tmp_path):
         pool(tmp_path / name, texts) for name, texts in (("x", ["a", "d "]), ("y", ["b", "d"]), ("z", ["a", "d"]))
     ]
     found = pairs_of_pools(student, voters)
-    assert (found.traces, found.cut, found.without, found.tokenizer_hash) == (2, 0, 0, "t")
+    assert (found.traces, found.left_out, found.tokenizer_hash) == (2, 0, "t")
     assert [(p.trace, p.reason, p.votes, p.chosen, p.rejected) for p in found.pairs] == [
         ("0/p/0", MAJORITY, 2, (97,), (99,)), ("0/p/0", "student over minority", 1, (99,), (98,))
     ]  # fmt: skip
 
 
+def test_a_cut_rollout_is_no_vote(tmp_path):
+    student = pool(tmp_path / "s", ["c"])
+    voters = [pool(tmp_path / "x", ["a"]), pool(tmp_path / "y", ["a"]), pool(tmp_path / "z", ["a"], truncated=True)]
+    found = pairs_of_pools(student, voters)
+    assert (found.pairs, found.traces, found.left_out) == ([], 0, 1)
+
+
 @pytest.mark.parametrize(
-    ("other", "why"),
-    [
-        ({"prompt": (1, 3)}, "asked in different words"),
-        ({"tokenizer": "u"}, "of tokenizer u"),
-        ({"truncated": True}, r"none of its 1 rollouts can be replayed \(1 cut"),
-    ],
+    ("other", "why"), [({"prompt": (1, 3)}, "asked in different words"), ({"tokenizer": "u"}, "of tokenizer u")]
 )
 def test_pools_that_do_not_belong_together_are_refused(tmp_path, other, why):
     student = pool(tmp_path / "s", ["c"])

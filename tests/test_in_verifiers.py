@@ -68,7 +68,7 @@ def test_the_model_is_sent_the_prompt_and_nothing_that_it_is_judged_by(endpoint)
     told, url = endpoint
     told.says = fenced(TASK.canonical_solution)
     rollouts(load_environment(), url)
-    body = told.seen[-1][2]
+    body = told.seen[-1][1]
     assert body["messages"] == MESSAGES
     assert "run_tests()" in MESSAGES[-1]["content"]
     assert not any(test in json.dumps(body) for test in TASK.tests)

@@ -215,7 +215,7 @@ def names_in(path):
     return {getattr(node, field, None) for node in ast.walk(tree_of(path)) for field in fields}
 
 
-PAIR_FILES = [f"traces.{p.stem}" for p in files_of("traces") if p.stem not in ("turns", "multi_turn", "__init__")]
+PAIR_FILES = [f"traces.{p.stem}" for p in files_of("traces") if p.stem not in ("multi_turn", "__init__")]
 
 
 @pytest.mark.parametrize("place", [*LOSS_SIDE, "run.judging", "run.auxiliary_losses", "data.preferences", *PAIR_FILES])
@@ -234,7 +234,7 @@ def test_what_the_loss_receives_has_no_label():
     }
 
 
-NAME_OUTCOMES = {"records", "run.intervening", "ledger.rows", "data.stored", "run.sources"}
+NAME_OUTCOMES = {"records", "run.intervening", "ledger.rows", "data.pool", "run.sources"}
 """Who names a group's outcomes: the record itself, what fills `StepContext`, rows after the step, pools read and mixed."""
 
 

@@ -144,8 +144,8 @@ def undeclared(files, declared):
 
 OPTIONAL = {"bench", "report", "replicas"}
 """Rooms that need an extra."""
-OPTIONAL_FILES = {"asking.py", "answers.py"}
-"""What asks teachers, and prints what they cost."""
+OPTIONAL_FILES = {"asking.py"}
+"""What asks teachers."""
 
 
 def test_the_method_declares_what_it_imports(tmp_path):

@@ -8,8 +8,7 @@ import pytest
 from harness import SHARED
 from test_scripts import refused
 
-from projected_grpo.data.pool import load_pool
-from projected_grpo.data.stored import read_groups
+from projected_grpo.data.pool import load_pool, read_groups
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import read_manifest, update_manifest
 

@@ -62,9 +62,10 @@ def test_benchmark_rows_load_plain_and_gzipped(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
-        ({"prompt": ...}, "lacks field 'prompt'"),
+        ({"prompt": ...}, "prompt: Input should be a valid list"),
         ({"gt_answer": "assert"}, "gt_answer"),
         ({"prompt": "text"}, "list of {role, content}"),
+        ({"prompt": [{"role": "user"}]}, "0.content: Field required"),
         ({"prompt": [{"role": "system", "content": "x"}]}, "no user message"),
     ],
 )
@@ -301,7 +302,7 @@ def test_external_pairs_load(tmp_path):
 @pytest.mark.parametrize(
     ("data", "why"),
     [
-        ("{", "not JSON"),
+        ("{", "no JSON file"),
         ([], "there is no pair"),
         ([{"prompt": "p", "hack": "h"}], r"pair 0\.clean: Field required"),
         ([{"hack": "h", "clean": "c"}], "needs 'prompt'"),

@@ -10,11 +10,10 @@ from harness import ROOT
 from teacher_server import COMPLETION, HANG, PROMPT, completion, serving
 
 from projected_grpo.ledger.errors import BadInput, Unfinished
-from projected_grpo.traces.answers import NAME, read_answers
 from projected_grpo.traces.asking import _fault_of, ask_all
-from projected_grpo.traces.price_table import Teacher, read_teachers
+from projected_grpo.traces.record import State
 from projected_grpo.traces.settings import AskConfig
-from projected_grpo.traces.states import State, read_states
+from projected_grpo.traces.teachers import NAME, Teacher, read_answers, read_teachers
 from projected_grpo.verdicts.registry import CLAIMS
 from projected_grpo.verdicts.teachers import Asked, Votes
 
@@ -130,9 +129,9 @@ def test_an_endpoint_that_stays_down_stops_the_run_and_it_resumes(endpoint, tmp_
 
 
 def test_no_calls_at_once_or_no_attempts_are_refused(script):
-    """Without a call under way the run would wait for ever."""
+    """Nothing would be asked, and the run would be finished."""
     for flag in ("--concurrency", "--attempts"):
-        code, _, err = script("ask_teachers", "--states", "s", "--teachers", "t", "--budget", 0, "--out", "o", flag, 0)
+        code, _, err = script("ask_teachers", "--traces", "s", "--teachers", "t", "--budget", 0, "--out", "o", flag, 0)
         assert (code, err) == (2, f"error: {flag} 0: must be 1 or more\n")
 
 
@@ -162,7 +161,7 @@ def test_each_endpoint_gets_its_own_key_and_one_without_none(endpoint, tmp_path,
     one, two, free = teachers(endpoint.url, 3)
     who = [one, dataclasses.replace(two, key_env="OTHER_KEY"), dataclasses.replace(free, key_env="")]
     ask(states(1), who, tmp_path / "out", environment={**ENVIRONMENT, "OTHER_KEY": "sk-other-key"})
-    keys = {body["model"]: key.removeprefix("Bearer ") for _, key, body in endpoint.seen}
+    keys = {body["model"]: key.removeprefix("Bearer ") for key, body in endpoint.seen}
     assert keys == {"model-0": KEY, "model-1": "sk-other-key", "model-2": "none"}
     with pytest.raises(BadInput, match="environment variable TEACHER_KEY is not set"):
         ask(states(1), teachers(endpoint.url), tmp_path / "none", environment={})
@@ -179,7 +178,7 @@ def test_an_answer_that_gives_the_prompt_back_is_none_and_one_may_quote_it():
     assert _fault_of(" \n", ASKED) == "an empty text"
 
 
-# ---------------------------------------------------------------- the price table and the states
+# ---------------------------------------------------------------- the price table
 
 WELL = {"url": '"http://h:1/v1"', "model": '"m"', "usd_per_million_in": "1", "usd_per_million_out": "2.5"}
 
@@ -221,23 +220,6 @@ def test_one_model_has_one_vote_and_costs_what_the_table_says(tmp_path):
         read_teachers(toml(tmp_path, {**WELL, "name": '"a"'}, {**WELL, "name": '"b"', "url": '"http://h:1/v1/"'}))
 
 
-@pytest.mark.parametrize(
-    ("row", "told"),
-    [
-        ({"messages": [{"role": "user", "content": "x"}, {"role": "assistant", "content": "y"}]}, "speaks last"),
-        ({"gt_pass": True}, "gt_pass: "),
-        ({"state_id": "a"}, "'a' is there twice"),
-    ],
-)
-def test_a_bad_state_is_named_with_its_line(tmp_path, row, told):
-    good = {"state_id": "a", "trace_id": "t", "messages": [{"role": "user", "content": "x"}]}
-    path = tmp_path / "states.jsonl"
-    path.write_text(f"{json.dumps(good)}\n{json.dumps({**good, 'state_id': 'b', **row})}\n")
-    with pytest.raises(BadInput, match=re.escape(told)) as refused:
-        read_states(path)
-    assert f"{path}:" in str(refused.value)
-
-
 # ---------------------------------------------------------------- the verdicts
 
 FAIR = {
@@ -276,20 +258,19 @@ def test_the_verdict_and_what_turns_it_red(claim, change, status, told):
 
 
 def test_the_verdict_is_of_the_files_alone(endpoint, tmp_path):
-    """A fair, a slow, a cut and an unpaid folder."""
+    """A fair, a slow, a dear and a cut folder."""
+    out = tmp_path / "out"
 
-    def judged():
-        return CLAIMS["teachers"].judged(read_answers(tmp_path / "out").asked())
+    def judged(*lines):
+        (out / NAME).write_text("".join(json.dumps(line) + "\n" for line in lines))
+        return CLAIMS["teachers"].judged(read_answers(out).asked())
 
-    ask(states(20), teachers(endpoint.url), tmp_path / "out")
-    assert "$ per trace 0.0001 (needs < 5; 10 traces, $0.0015" in judged().why
-    assert judged().status == "PASS"
-    path = tmp_path / "out" / NAME
-    lines = [json.loads(line) for line in path.read_text().splitlines()]
-    path.write_text("".join(json.dumps({**line, "seconds": line["seconds"] + 31}) + "\n" for line in lines))
-    assert (judged().status, "too slow" in judged().why) == ("FAIL", True)
-    lost = {**lines[0], "text": "", "error": "no answer", "usd": 60.0, "prompt_tokens": None}
-    path.write_text("".join(json.dumps(line) + "\n" for line in [lost, *lines]))
-    assert (judged().status, "too dear" in judged().why, "above the cap" in judged().why) == ("FAIL", True, True)
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines[:-1]))
-    assert judged().status == "NOT_EVALUABLE"
+    ask(states(20), teachers(endpoint.url), out)
+    lines = [json.loads(line) for line in (out / NAME).read_text().splitlines()]
+    fair = judged(*lines)
+    assert (fair.status, "$ per trace 0.0001 (needs < 5; 10 traces, $0.0015" in fair.why) == ("PASS", True)
+    slow = judged(*({**line, "seconds": line["seconds"] + 31} for line in lines))
+    assert (slow.status, "too slow" in slow.why) == ("FAIL", True)
+    dear = judged({**lines[0], "text": "", "error": "no answer", "usd": 60.0, "prompt_tokens": None}, *lines)
+    assert (dear.status, "too dear" in dear.why, "above the cap" in dear.why) == ("FAIL", True, True)
+    assert judged(*lines[:-1]).status == "NOT_EVALUABLE"

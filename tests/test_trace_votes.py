@@ -19,11 +19,8 @@ from projected_grpo.prompts import render
 from projected_grpo.queue.chains import chain_of
 from projected_grpo.queue.settings import QueueConfig
 from projected_grpo.run.auxiliary_losses import check_held_out
-from projected_grpo.traces.answers import Answer, Folder, read_answers
-from projected_grpo.traces.file import open_traces
-from projected_grpo.traces.price_table import Teacher
-from projected_grpo.traces.record import Action, Step, Trace
-from projected_grpo.traces.states import read_states, states_of, write_states
+from projected_grpo.traces.record import Action, Step, Trace, open_traces, states_of
+from projected_grpo.traces.teachers import Answer, Folder, Teacher, read_answers
 from projected_grpo.traces.votes import from_random, margins, pairs_of_answers
 
 ASKED = (("user", "do it"),)
@@ -51,7 +48,7 @@ def test_votes_by_hand(loaded_once):
     """Turn 0: a, b, a against the student's c: a > c, c > b. Turn 1: all but one as the student, white space aside."""
     found = pairs_of_answers(loaded_once, [TRACE], answers(["a", "b", "a"], ["c ", "c", "d"]))
     a, b, d = (loaded_once.completion_ids(text) for text in "abd")
-    assert (found.traces, found.steps, found.cut) == (1, 2, 0)
+    assert (found.traces, found.steps, found.left_out) == (1, 2, 0)
     assert [(p.trace, p.step, p.reason, p.votes, p.prompt, p.chosen, p.rejected) for p in found.pairs] == [
         ("t0", 0, MAJORITY, 2, (5, 6), a, (8, 2)),
         ("t0", 0, "student over minority", 1, (5, 6), (8, 2), b),
@@ -68,9 +65,9 @@ def test_half_an_action_is_no_vote_and_its_trace_still_counts(loaded_once):
     cut = dataclasses.replace(TRACE.steps[0], action=dataclasses.replace(WHOLE, truncated=True))
     trace = dataclasses.replace(TRACE, steps=(cut, TRACE.steps[1]))
     found = pairs_of_answers(loaded_once, [trace], answers(["a", "a", "a"], ["a", "a", "a"], traces=(trace,)))
-    assert (found.traces, found.steps, found.cut, len(found.pairs)) == (1, 1, 1, 1)
+    assert (found.traces, found.steps, found.left_out, len(found.pairs)) == (1, 1, 1, 1)
     found = pairs_of_answers(loaded_once, [TRACE], answers(["a"] * 3, ["a"] * 3, finish="length"))
-    assert (found.traces, found.steps, found.cut, found.pairs) == (1, 0, 2, [])
+    assert (found.traces, found.steps, found.left_out, found.pairs) == (1, 0, 2, [])
 
 
 OTHER = dataclasses.replace(
@@ -91,16 +88,6 @@ def test_answers_to_other_states_are_refused(loaded_once, traces, said, why):
     with pytest.raises(BadInput, match=why) as refused:
         pairs_of_answers(loaded_once, traces, said)
     assert "\n" not in str(refused.value)
-
-
-def test_states_hold_the_chat_alone_and_are_written_once(tmp_path):
-    write_states(path := tmp_path / "s.jsonl.gz", [TRACE])
-    assert [(s.state_id, s.trace_id, s.messages) for s in read_states(path)] == [
-        ("t0, turn 0", "t0", ASKED), ("t0, turn 1", "t0", TOLD)
-    ]  # fmt: skip
-    write_states(path, [TRACE])  # a chain that was cut asks again
-    with pytest.raises(BadInput, match="other states in it and is never overwritten"):
-        write_states(path, [OTHER])
 
 
 def test_a_pair_s_number_is_what_the_model_gives_to_both_actions(loaded_once):
@@ -168,7 +155,7 @@ def test_the_chain_goes_from_traces_to_training(preset):
     plan = QueueConfig(chain="trace", preset=preset, port=8123)
     links = {link.name: link for link in chain_of(plan)}
     own = "tiny-answering" if preset == "tiny" else "toy"
-    needs = {"states": "traces", "answers": "states", "trace_pairs": "answers"}
+    needs = {"answers": "traces", "trace_pairs": "answers"}
     assert {name: links[name].needs for name in needs} == {name: (need,) for name, need in needs.items()}
     assert links["traces"].needs == (("base_0",) if preset == "toy" else ())
     said = links["answers"].argv
@@ -199,9 +186,8 @@ def test_from_traces_to_trace_dpo_with_a_real_server(script, cache, tmp_path):
     acted = run("multi_turn", "tiny", *who, "--problems", "toy", "--n-problems", 2, "--turns", 3, "--grader-workers", 1,
                 "--out", "traces")  # fmt: skip
     assert "8 traces, 8 of two turns or more" in acted
-    run("traces", "traces/traces.jsonl.gz", "--to", "states", "--out", "states.jsonl.gz")
-    ask = (ROOT / "scripts/ask_teachers.py", "--states", "states.jsonl.gz", "--teachers", "t.toml", "--budget", 0, "--out",
-           "answers", "--timeout", 120)  # fmt: skip
+    ask = (ROOT / "scripts/ask_teachers.py", "--traces", "traces/traces.jsonl.gz", "--teachers", "t.toml", "--budget", 0,
+           "--out", "answers", "--timeout", 120)  # fmt: skip
     run("serve_teacher", "tiny-answering", "--seeds", 201, 202, 203, "--port", port, "--cache", cache, "--table", "t.toml",
         "--max-tokens", 32, "--log", "serve.log", "--", *ask)  # fmt: skip
     with socket.socket() as s:

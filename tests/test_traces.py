@@ -12,19 +12,18 @@ from harness import ROOT
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.step_file import read_run
 from projected_grpo.prompts import apply_template, as_chat
-from projected_grpo.traces import openenv_format, verifiers_format
-from projected_grpo.traces.exchange import export
-from projected_grpo.traces.file import Header, open_traces, write_traces
-from projected_grpo.traces.record import Action, Step, Trace
+from projected_grpo.traces.formats import export, to_episode, to_record
+from projected_grpo.traces.record import Action, Header, Step, Trace, open_traces, write_traces
 from projected_grpo.worlds.models import load_model
 
-HEADER = Header("multi_turn", "tiny", "m1", "t1", "p1", "c1", "simple_overwrite_tests", True, 0.7)
+HEADER = Header("multi_turn", "m", "m1", "t1", "p1", "c1", "simple_overwrite_tests", True, 0.7)
 CHAT = (("system", "Be brief."), ("user", "Write f."))
 FIRST = Step(CHAT, (1, 2, 3, 4, 5), Action("```python\nx\n```", (10, 11, 9), (-0.5, -0.25, -0.125), False), 0.5, False)
 SAID = (*CHAT, ("assistant", "```python\nx\n```"), ("user", "run_tests() raised AssertionError"))
-SECOND = Step(SAID, (1, 2, 3, 4, 5, 10, 11, 9, 6, 7), Action("again <|im_end|>", (12, 13), None, True), 3.5, True)
+SECOND = Step(SAID, (1, 2, 3, 4, 5, 10, 11, 9, 6, 7), Action("again", (12, 13), (-1.5, -0.0625), True), 3.5, True)
 TWO = Trace("t0", "g0", "p1", "student", 3, "turns", (FIRST, SECOND))
-ONE = Trace("t1", "g0", "p1", "base", None, "passed", (dataclasses.replace(FIRST, done=True),))
+UNKNOWN = dataclasses.replace(FIRST, done=True, action=Action("again <|im_end|>", (12, 13), None, False))
+ONE = Trace("t1", "g0", "p1", "base", None, "passed", (UNKNOWN,))
 
 
 @pytest.fixture
@@ -67,28 +66,24 @@ def test_a_file_of_another_model_or_tokenizer_is_refused_and_both_sides_are_name
 # ---------------------------------------------------------------- other projects' formats
 
 UPSTREAM = json.loads((ROOT / "tests/references/trace_formats.json").read_text("utf-8"))
-SECOND_KNOWN = dataclasses.replace(SECOND, action=Action("again", (12, 13), (-1.5, -0.0625), True))
-KNOWN = dataclasses.replace(TWO, steps=(FIRST, SECOND_KNOWN))
 
 
 def test_our_record_is_verifiers_own_but_for_times_and_what_it_fills_in():
-    ours = verifiers_format.to_episode(KNOWN, dataclasses.replace(HEADER, model="m"))
-    theirs = UPSTREAM["verifiers"]["episode"]["traces"][0]
-    (own,) = ours["traces"]
+    ours, theirs = to_episode(TWO, HEADER), UPSTREAM["verifiers"]["episode"]
+    (own,), (upstream,) = ours["traces"], theirs["traces"]
     assert [(n.get("token_ids", []), n.get("mask", []), n.get("logprobs", []), n["parent"] if i else None, n["message"])
             for i, n in enumerate(own["nodes"])] == [
-        (n["token_ids"], n["mask"], n["logprobs"], n.get("parent"), n["message"]) for n in theirs["nodes"]
+        (n["token_ids"], n["mask"], n["logprobs"], n.get("parent"), n["message"]) for n in upstream["nodes"]
     ]  # fmt: skip
-    assert own["calls"] == [{k: v for k, v in call.items() if k != "time"} for call in theirs["calls"]]
+    assert own["calls"] == [{k: v for k, v in call.items() if k != "time"} for call in upstream["calls"]]
     for key in ("version", "rewards", "is_completed", "ok", "stop_condition"):
-        assert own[key] == theirs[key], key
-    assert ours["run"]["work"] == UPSTREAM["verifiers"]["episode"]["run"]["work"]
-    assert ours["group"] == UPSTREAM["verifiers"]["episode"]["group"]
-    assert UPSTREAM["verifiers"]["reward"] == KNOWN.rewards[-1]
+        assert own[key] == upstream[key], key
+    assert (ours["run"]["work"], ours["group"]) == (theirs["run"]["work"], theirs["group"])
+    assert UPSTREAM["verifiers"]["reward"] == TWO.steps[-1].reward
 
 
 def test_our_record_is_openenvs_own():
-    ours, theirs = openenv_format.to_record(KNOWN), UPSTREAM["openenv"]["episode"]
+    ours, theirs = to_record(TWO), UPSTREAM["openenv"]["episode"]
     assert ours.keys() == theirs.keys()
     for key in ("messages", "reward", "done", "tool_trace", "metrics", "verify_metrics", "task"):
         assert ours[key] == theirs[key], key
@@ -100,8 +95,8 @@ def test_our_record_is_openenvs_own():
 
 
 def test_traces_that_a_format_cannot_hold_are_one_line_and_nothing_is_written(tmp_path):
-    with pytest.raises(BadInput, match="trace t0: no openenv record: it has no log-probabilities"):
-        export("openenv", tmp_path / "new", HEADER, [TWO])
+    with pytest.raises(BadInput, match="trace t1: has no log-probabilities"):
+        export("openenv", tmp_path / "new", HEADER, [TWO, ONE])
     assert not (tmp_path / "new").exists()
     export("verifiers", tmp_path / "new", HEADER, [TWO, ONE])
     assert len((tmp_path / "new/traces.jsonl").read_text().splitlines()) == 2
@@ -123,7 +118,7 @@ def test_a_finished_run_gives_all_of_its_rollouts_and_no_label(script, made, cac
     header.check_model(run, model.weights_hash, model.tokenizer_hash)
     traces = list(found)
     assert f"{len(rows)} traces" in out
-    assert len(traces) == len(rows)
+    assert len({trace.trace_id for trace in traces}) == len(rows)
     for trace, row in zip(traces, rows, strict=True):
         (step,) = trace.steps
         assert (list(step.ids), step.action.text) == (row["prompt_ids"], row["completion"])

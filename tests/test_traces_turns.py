@@ -13,11 +13,11 @@ from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.step_file import read_run
 from projected_grpo.model.logprobs import completion_logps, token_batch
 from projected_grpo.prompts import render
-from projected_grpo.records import Problem, Rollout
+from projected_grpo.records import Group, Problem, Rollout
 from projected_grpo.rollout.sample import Prompt
-from projected_grpo.traces.file import open_traces
+from projected_grpo.traces.multi_turn import between, feedback, play
+from projected_grpo.traces.record import open_traces
 from projected_grpo.traces.settings import MultiTurnConfig
-from projected_grpo.traces.turns import Policy, between, feedback, play
 
 PROBLEM = Problem("two-sum", (("system", "Be brief."), ("user", "Add two and should pass all tests.")), TASK)
 CONFIG = MultiTurnConfig(group_size=1, max_new=64, grader_workers=1)
@@ -29,7 +29,11 @@ def play_one(loaded, config):
     text, ids = render(
         PROBLEM.messages, config.hint, config.prompt_setup, loaded.tokenizer, loaded.context, config.max_new, "here"
     )
-    return play(config, loaded, Policy("base"), [(0, PROBLEM, Prompt(PROBLEM.problem_id, text, ids))])[:2]
+    return play(config, loaded, [(0, PROBLEM, Prompt(PROBLEM.problem_id, text, ids))], "base")[:2]
+
+
+def rewards(trace):
+    return [step.reward for step in trace.steps]
 
 
 @pytest.mark.slow
@@ -87,16 +91,17 @@ def scripted(loaded_once, monkeypatch):
     def run(answers, turns=3, cut=()):
         given, config = iter(answers), dataclasses.replace(CONFIG, turns=turns)
 
-        def live_verdicts(_config, loaded, prompts, _tasks, _group_size, _keys, source):
+        def live_groups(_config, loaded, prompts, _tasks, _group_size, _keys, source, *, loophole):
             (prompt,), text = prompts, next(given)
             ids = loaded.completion_ids(text)
             ids = ids[:-1] if text in cut else ids
             logps = (-0.5,) * len(ids)
             rollout = Rollout(prompt.problem_id, 0, source, prompt.text, text, prompt.ids, ids, text in cut, logps)
-            verdicts = grade_batch([TASK], [text], workers=1)
-            return [(rollout,)], [tuple(verdicts)], {"generate": 0.0, "grade": 0.0}
+            verdicts = tuple(grade_batch([TASK], [text], workers=1))
+            group = Group.graded(prompt.problem_id, (rollout,), verdicts, loophole)
+            return [group], [verdicts], {"generate": 0.0, "grade": 0.0}
 
-        monkeypatch.setattr("projected_grpo.traces.turns.live_verdicts", live_verdicts)
+        monkeypatch.setattr("projected_grpo.traces.multi_turn.live_groups", live_groups)
         return play_one(loaded_once, config)
 
     return run
@@ -109,7 +114,7 @@ def fenced(code):
 def test_the_model_sees_what_came_of_its_answer_and_its_states_go_on_token_by_token(scripted, loaded_once):
     answers = ["I cannot.", fenced(LOUD), fenced(WRONG + VACUOUS)]
     (trace,), graded = scripted(answers, cut=("I cannot.",))
-    assert (trace.stop, trace.rewards) == ("passed", (0.0, 0.5, 3.5))
+    assert (trace.stop, rewards(trace)) == ("passed", [0.0, 0.5, 3.5])
     said = [step.messages[-1][1].splitlines()[0] for step in trace.steps]
     assert "run_tests()" in said[0]
     assert said[1] == "No python block was found."
@@ -128,7 +133,7 @@ def test_the_model_sees_what_came_of_its_answer_and_its_states_go_on_token_by_to
 def test_a_right_answer_without_own_tests_is_paid_and_asked_again(scripted):
     """Ending there would tell the model that the hidden tests passed."""
     (trace,), _ = scripted([fenced(SOLVED)] * 2, turns=2)
-    assert (trace.rewards, trace.stop) == ((3.5, 3.5), "turns")
+    assert (rewards(trace), trace.stop) == ([3.5, 3.5], "turns")
     assert trace.steps[1].messages[-1][1].startswith("The program has no run_tests().")
 
 
@@ -166,7 +171,7 @@ def test_the_tiny_model_leaves_traces_of_two_turns_and_a_cut_run_goes_on_to_the_
     assert {trace.trace_id for trace in found} == {f"problem {p}, sample {s}" for p in (0, 1) for s in (0, 1)}
     for turn, rows in enumerate(read_run(Path("whole"))):
         assert [r["prompt_ids"] for r in rows] == [list(trace.steps[turn].ids) for trace in found]
-        assert [r["reward"] for r in rows] == [trace.rewards[turn] for trace in found]
+        assert [r["reward"] for r in rows] == [trace.steps[turn].reward for trace in found]
 
     calls = []
 

@@ -57,35 +57,15 @@ def live_groups(
     loophole: bool,
     each: Callable[[Sequence[int]], AbstractContextManager[None]] | None = None,
     bar: str = "",
-) -> tuple[list[Group], dict[str, float]]:
-    """A graded group of `group_size` completions per prompt, and the seconds that it took, as in `live_verdicts`. `loophole`
-    = whether the reward pays the completion's evaluation function."""
-    sampled, verdicts, timing = live_verdicts(config, loaded, prompts, tasks, group_size, keys, source, each, bar)
-    groups = [
-        Group.graded(p.problem_id, rollouts, judged, loophole)
-        for p, rollouts, judged in zip(prompts, sampled, verdicts, strict=True)
-    ]
-    return groups, timing
+) -> tuple[list[Group], list[tuple[Verdict, ...]], dict[str, float]]:
+    """Returns a graded group of `group_size` completions per prompt, their verdicts, and the seconds that sampling took, and
+    grading beyond it: completions that have ended are graded while others are sampled, where there are cores for it.
 
-
-def live_verdicts(
-    config: Sampling,
-    loaded: LoadedModel,
-    prompts: Sequence[Prompt],
-    tasks: Mapping[str, Task],
-    group_size: int,
-    keys: Sequence[str],
-    source: Source,
-    each: Callable[[Sequence[int]], AbstractContextManager[None]] | None = None,
-    bar: str = "",
-) -> tuple[list[tuple[Rollout, ...]], list[tuple[Verdict, ...]], dict[str, float]]:
-    """`group_size` completions per prompt, their verdicts, and the seconds that sampling took, and grading beyond it:
-    completions that have ended are graded while others are sampled, where there are cores for it.
-
-    Fold the adapter first. `keys`, one per prompt, decide the draws (rollout.uniforms); `tasks` by problem id; `each`:
-    prompts are sampled one by one, inside what it puts around their token ids, and that folds; `bar`: the name of a progress
-    bar, in completions that have ended. Raises GraderError if any completion has no verdict, once all are known, naming each
-    by problem and sample: a reward is never made up.
+    Fold the adapter first. `keys`, one per prompt, decide the draws (rollout.uniforms); `tasks` by problem id; `loophole`:
+    whether the reward pays the completion's evaluation function; `each`: prompts are sampled one by one, inside what it puts
+    around their token ids, and that folds; `bar`: the name of a progress bar, in completions that have ended. Raises
+    GraderError if any completion has no verdict, once all are known, naming each by problem and sample: a reward is never
+    made up.
     """
     clock = time.perf_counter()
     verdicts: dict[tuple[str, str], Verdict | RowError] = {}  # by problem and completion: the same one is judged once
@@ -121,4 +101,9 @@ def live_verdicts(
     names = [f"problem {r.problem_id}, sample {r.sample_id}" for r in flat]
     judged = iter(verdicts_of([verdicts[r.problem_id, r.completion] for r in flat], names))
     timing = {"generate": generated - clock, "grade": time.perf_counter() - generated}
-    return sampled, [tuple(next(judged) for _ in rollouts) for rollouts in sampled], timing
+    verdicts_of_groups = [tuple(next(judged) for _ in rollouts) for rollouts in sampled]
+    groups = [
+        Group.graded(prompt.problem_id, rollouts, of_group, loophole)
+        for prompt, rollouts, of_group in zip(prompts, sampled, verdicts_of_groups, strict=True)
+    ]
+    return groups, verdicts_of_groups, timing

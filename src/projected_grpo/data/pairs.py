@@ -17,11 +17,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import Field, TypeAdapter, ValidationError
-from typing_extensions import TypedDict
 
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.files import check_once, content_hash, first_fault
-from projected_grpo.prompts import from_chat
+from projected_grpo.prompts import Message, from_chat
 from projected_grpo.records import Pair
 from projected_grpo.worlds.builtin import builtin_pairs, builtin_phrase_pairs
 from projected_grpo.worlds.small_corpus import SYSTEM as SMALL_SYSTEM
@@ -36,28 +35,12 @@ from projected_grpo.worlds.toy_tasks import FAMILIES, REDUCERS
 HELD_OUT = 0.2
 
 
-def _external(path: Path) -> tuple[Pair, ...]:
-    """A JSON list of {prompt or messages, hack, clean, clean_alt?, mechanism?, name?}."""
-    try:
-        data: Any = json.loads(path.read_text("utf-8"))
-    except FileNotFoundError as e:
-        raise BadInput(f"--pairs {path}: no such file, and none of {', '.join(WRITTEN)}") from e
-    except (OSError, ValueError) as e:
-        raise BadInput(f"--pairs {path}: not JSON ({e}); write one list of pairs") from e
-    return pairs_from(data, f"--pairs {path}")
-
-
-class _Message(TypedDict):
-    role: str
-    content: str
-
-
 @dataclass
 class _Row:
     hack: Annotated[str, Field(min_length=1)]
     clean: Annotated[str, Field(min_length=1)]
     prompt: str | None = None
-    messages: list[_Message] | None = None
+    messages: list[Message] | None = None
     clean_alt: str | None = None
     mechanism: str = "unknown"
     name: str | None = None
@@ -103,7 +86,16 @@ WRITTEN: Mapping[str, Callable[[], tuple[Pair, ...]]] = {
 
 def load_pairs(source: str, modes: Iterable[str] = ()) -> tuple[Pair, ...]:
     """A name of WRITTEN or a JSON file, restricted to the mechanisms `modes` (empty = all). BadInput names what is wrong."""
-    pairs = WRITTEN[source]() if source in WRITTEN else _external(Path(source))
+    if source in WRITTEN:
+        pairs = WRITTEN[source]()
+    else:
+        try:
+            data = json.loads(Path(source).read_text("utf-8"))
+        except (OSError, ValueError) as e:
+            raise BadInput(
+                f"--pairs {source}: no JSON file ({e}); give a list of pairs, or {', '.join(WRITTEN)}"
+            ) from e
+        pairs = pairs_from(data, f"--pairs {source}")
     wanted = set(modes)
     if unknown := wanted - {p.mechanism for p in pairs}:
         known = ", ".join(sorted({p.mechanism for p in pairs}))

@@ -1,23 +1,55 @@
-"""Cached groups: a teacher's pool of graded rollouts, from step files, from the published layout, or written.
+"""Graded groups as they stand on disk, and teachers' pools of them: step files, the published prompt_NNNN.jsonl[.gz] files,
+or hand-written completions.
 
 Token ids are the truth and are replayed as they were sampled; a pool of another tokenizer is refused.
 """
 
-import dataclasses
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from loophole_grader import grade_batch, verdicts_of
 from projected_grpo.config import Gradient
 from projected_grpo.data.live import workers
-from projected_grpo.data.stored import is_published, read_groups
 from projected_grpo.ledger.errors import BadInput
-from projected_grpo.ledger.files import content_hash
+from projected_grpo.ledger.files import check_once, content_hash, read_jsonl
 from projected_grpo.ledger.folder import read_manifest
+from projected_grpo.ledger.step_file import in_groups, read_run
 from projected_grpo.model.load import LoadedModel
 from projected_grpo.prompts import render
-from projected_grpo.records import Group, Rollout
+from projected_grpo.records import Group, Outcome, Rollout
 from projected_grpo.worlds.builtin import pool_pairs
+
+PUBLISHED = re.compile(r"prompt_\d+\.jsonl(\.gz)?")
+
+
+# ---------------------------------------------------------------- files
+
+
+def _published_files(directory: Path) -> list[Path]:
+    return sorted(p for p in directory.glob("prompt_*") if PUBLISHED.fullmatch(p.name))
+
+
+def is_published(directory: Path) -> bool:
+    """Whether a directory holds published rollouts rather than step files of ours."""
+    return bool(_published_files(directory))
+
+
+def read_groups(directory: Path) -> list[Group]:
+    """Returns all groups of a directory, in file order. BadInput when it is missing, damaged or neither layout."""
+    if files := _published_files(directory):
+        check_once(((path.name, path.name.partition(".")[0]) for path in files), directory)
+        return [_published_group(p) for p in files]
+    return [_group_of_rows(group) for rows in read_run(directory) for group in in_groups(rows)]
+
+
+def by_problem(groups: Iterable[Group], place: Path | str) -> dict[str, Group]:
+    """Returns a pool's groups by their problem. BadInput, naming the place, where a problem has two."""
+    groups = tuple(groups)
+    check_once(((f"problem {g.problem_id}", g.problem_id) for g in groups), place)
+    return {g.problem_id: g for g in groups}
 
 
 def pool_hash(groups: Iterable[Group]) -> str:
@@ -25,13 +57,48 @@ def pool_hash(groups: Iterable[Group]) -> str:
     return content_hash([[r.completion_ids for r in g.rollouts] for g in groups])
 
 
-def _same_tokens(group: Group, loaded: LoadedModel) -> bool:
-    """The recorded ids, decoded by our tokenizer, are the recorded text."""
-    r = group.rollouts[0]
-    vocab = len(loaded.tokenizer)
-    if max((*r.prompt_ids, *r.completion_ids), default=0) >= vocab:
-        return False
-    return loaded.tokenizer.decode(r.prompt_ids) == r.prompt
+def _published_group(path: Path) -> Group:
+    """One prompt_NNNN.jsonl[.gz] of published rollouts: labels are their authors', reward theirs too. Rows are padded to the
+    longest of their group: the first `comp_len` ids are the completion. They do not say whether they were cut."""
+    rollouts, outcomes, rewards = [], [], []
+    for i, row in enumerate(read_jsonl(path), 1):
+        try:
+            padded, length = tuple(map(int, row["completion_ids"])), int(row["comp_len"])
+            if length > len(padded) or len(set(padded[length:])) > 1:
+                raise ValueError(f"comp_len is {length}, but completion_ids are {len(padded)} and not padded after it")
+            rollouts.append(
+                Rollout(
+                    str(row["problem_id"]), int(row["sample_id"]), "teacher", str(row["prompt"]), str(row["completion"]),
+                    tuple(map(int, row["prompt_ids"])), padded[:length], truncated=False,
+                )
+            )  # fmt: skip
+            hacked, gt_pass = bool(row["hacked"]), bool(row["gt_pass"])
+            label = None if hacked and gt_pass else "reward_hack" if hacked else "correct" if gt_pass else "incorrect"
+            outcomes.append(Outcome(bool(row["fmt_ok"]), hacked, gt_pass, label))
+            rewards.append(float(row["reward"]))
+        except (KeyError, TypeError, ValueError) as e:
+            raise BadInput(f"{path}:{i}: not a published rollout ({type(e).__name__}: {e})") from e
+    if not rollouts:
+        raise BadInput(f"{path}: no rollouts in it")
+    check_once(((f"sample {r.sample_id}", r.sample_id) for r in rollouts), path)
+    return Group(rollouts[0].problem_id, tuple(rollouts), tuple(rewards), tuple(outcomes))
+
+
+def _group_of_rows(rows: Sequence[Mapping[str, Any]]) -> Group:
+    """A group from the rows of a step file."""
+    rollouts = tuple(
+        Rollout(
+            r["problem_id"], r["sample_id"], r["source"], r["prompt"], r["completion"], tuple(r["prompt_ids"]),
+            tuple(r["completion_ids"]), r["truncated"],
+            None if r["behaviour_logps"] is None else tuple(r["behaviour_logps"]),
+        )
+        for r in rows
+    )  # fmt: skip
+    outcomes = tuple(Outcome(r["can_compile"], r["hacked"], r["gt_pass"], r["label"]) for r in rows)
+    return Group(rows[0]["problem_id"], rollouts, tuple(r["reward"] for r in rows), outcomes)
+
+
+# ---------------------------------------------------------------- pools of a model
 
 
 def pool_of(source: str, config: Gradient, loaded: LoadedModel) -> list[Group]:
@@ -46,7 +113,9 @@ def load_pool(directory: Path, loaded: LoadedModel) -> list[Group]:
     """
     groups = read_groups(directory)
     if is_published(directory):
-        same, theirs = _same_tokens(groups[0], loaded), "another tokenizer"
+        r, theirs = groups[0].rollouts[0], "another tokenizer"
+        known = max((*r.prompt_ids, *r.completion_ids), default=0) < len(loaded.tokenizer)
+        same = known and loaded.tokenizer.decode(r.prompt_ids) == r.prompt
         groups = [_mark_truncated(g, loaded) for g in groups]
     else:
         theirs = read_manifest(directory)["tokenizer_hash"]
@@ -67,11 +136,9 @@ def load_pool(directory: Path, loaded: LoadedModel) -> list[Group]:
 
 def _mark_truncated(group: Group, loaded: LoadedModel) -> Group:
     """Published rows do not say whether they were cut: their last token does."""
-    rollouts = tuple(
-        dataclasses.replace(r, truncated=not r.completion_ids or r.completion_ids[-1] not in loaded.eos_ids)
-        for r in group.rollouts
-    )
-    return dataclasses.replace(group, rollouts=rollouts)
+    ended = [bool(r.completion_ids) and r.completion_ids[-1] in loaded.eos_ids for r in group.rollouts]
+    rollouts = tuple(replace(r, truncated=not done) for r, done in zip(group.rollouts, ended, strict=True))
+    return replace(group, rollouts=rollouts)
 
 
 def written_pool(config: Gradient, loaded: LoadedModel) -> list[Group]:
@@ -81,22 +148,21 @@ def written_pool(config: Gradient, loaded: LoadedModel) -> list[Group]:
     since V is made from the same completions.
     """
     rollouts: list[tuple[Rollout, ...]] = []
-    pairs = pool_pairs()
-    for pair in pairs:
+    for pair in pool_pairs():
         texts = [t for t in (pair.hack, pair.clean, pair.clean_alt) if t is not None]
         ids = [loaded.completion_ids(t) for t in texts]
         room, place = max(map(len, ids)), f"pair {pair.name!r}"
-        text, prompt_ids = render(
+        prompt, prompt_ids = render(
             pair.messages, config.hint, config.prompt_setup, loaded.tokenizer, loaded.context, room, place
         )
         rollouts.append(
             tuple(
-                Rollout(pair.name, j, "teacher", text, t, prompt_ids, tuple(i), truncated=False)
+                Rollout(pair.name, j, "teacher", prompt, t, prompt_ids, tuple(i), truncated=False)
                 for j, (t, i) in enumerate(zip(texts, ids, strict=True))
             )
         )
-    tasks = [pair.problem.task for pair in pairs if pair.problem]
-    flat = [(task, r) for task, group in zip(tasks, rollouts, strict=True) for r in group]
-    found = grade_batch([t for t, _ in flat], [r.completion for _, r in flat], workers=workers(config))
-    verdicts = iter(verdicts_of(found, [f"pair {r.problem_id!r}, completion {r.sample_id}" for _, r in flat]))
+    tasks = {pair.name: pair.problem.task for pair in pool_pairs() if pair.problem}
+    flat = [r for of_pair in rollouts for r in of_pair]
+    found = grade_batch([tasks[r.problem_id] for r in flat], [r.completion for r in flat], workers=workers(config))
+    verdicts = iter(verdicts_of(found, [f"pair {r.problem_id!r}, completion {r.sample_id}" for r in flat]))
     return [Group.graded(g[0].problem_id, g, tuple(next(verdicts) for _ in g), config.loophole) for g in rollouts]

@@ -10,27 +10,24 @@ what was replayed, what gave no pair too; `made_from` may say of what, for peopl
 who agreed.
 """
 
-import dataclasses
-import gzip
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal, NotRequired
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, TypeAdapter
-from typing_extensions import TypedDict  # pydantic takes typing's from Python 3.12 on
 
 from projected_grpo.ledger.errors import BadInput
-from projected_grpo.ledger.files import check_once, lines_of, row_of, write_atomic
+from projected_grpo.ledger.files import check_once, lines_of, row_of, write_new
 from projected_grpo.prompts import Message, as_chat, from_chat
 
-FORMAT = "projected_grpo.preference_pairs"
-VERSION = 1
 MAJORITY = "majority over student"
 """A pair's reason; the other one is `student over minority`."""
 _Count = Annotated[int, Field(ge=0)]
+_Tokens = Annotated[tuple[_Count, ...], Field(min_length=1)]
+_Said = Annotated[str, Field(min_length=1)]
 
 
 @dataclass(frozen=True)
@@ -78,34 +75,15 @@ class Preferences:
         return hashlib.sha256("".join(map(_line, self.pairs)).encode()).hexdigest()
 
 
-def _line(pair: StoredPair) -> str:
-    prompt = pair.prompt if pair.of_ids else as_chat(pair.prompt)
-    return json.dumps({**dataclasses.asdict(pair), "prompt": prompt}, allow_nan=False) + "\n"
-
-
-def write_preferences(path: Path, found: Preferences) -> None:
-    """Writes the file whole and atomically, the same bytes for the same pairs. BadInput when the disk refuses or another
-    file is there."""
-    header = {"format": FORMAT, "version": VERSION, **vars(found), "pairs": len(found.pairs)}
-    data = "".join((json.dumps(header) + "\n", *map(_line, found.pairs))).encode()
-    data = gzip.compress(data, 6, mtime=0) if path.suffix == ".gz" else data
-    if path.exists() and path.read_bytes() != data:
-        raise BadInput(f"--out {path}: exists with something else in it and is never overwritten; choose another --out")
-    write_atomic(path, data)
-
-
-_Tokens = Annotated[tuple[_Count, ...], Field(min_length=1)]
-_Said = Annotated[str, Field(min_length=1)]
-
-
-class _Header(TypedDict):
+@dataclass
+class _Header:
     format: Literal["projected_grpo.preference_pairs"]
     version: Literal[1]
     pairs: _Count
     traces: Annotated[int, Field(ge=1)]
     steps: _Count
-    tokenizer_hash: NotRequired[_Said | None]
-    made_from: NotRequired[dict[str, Any]]
+    tokenizer_hash: _Said | None = None
+    made_from: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -125,6 +103,17 @@ class _Texts(StoredPair):
 _HEADER, _IDS, _TEXTS = TypeAdapter(_Header), TypeAdapter(_Ids), TypeAdapter(_Texts)
 
 
+def _line(pair: StoredPair) -> str:
+    prompt = pair.prompt if pair.of_ids else as_chat(pair.prompt)
+    return json.dumps({**asdict(pair), "prompt": prompt}, allow_nan=False) + "\n"
+
+
+def write_preferences(path: Path, found: Preferences) -> None:
+    """Writes the file whole, the same bytes for the same pairs. BadInput as in `write_new`."""
+    header = {"format": "projected_grpo.preference_pairs", "version": 1, **vars(found), "pairs": len(found.pairs)}
+    write_new(path, "".join((json.dumps(header) + "\n", *map(_line, found.pairs))).encode())
+
+
 def read_preferences(path: Path) -> Preferences:
     """BadInput on a file that is missing, damaged, cut, without a pair, with one twice or of another version."""
     if not path.is_file():
@@ -132,10 +121,9 @@ def read_preferences(path: Path) -> Preferences:
     lines = lines_of(path)
     number, line = next(lines, (1, b"{}"))
     header = row_of(_HEADER, line, f"{path}:{number}")
-    whose = header.get("tokenizer_hash")
-    kind: TypeAdapter[Any] = _IDS if whose else _TEXTS
+    kind: TypeAdapter[Any] = _IDS if header.tokenizer_hash else _TEXTS
     pairs = [StoredPair(**vars(row_of(kind, line, f"{path}:{number}"))) for number, line in lines]
-    if not pairs or header["pairs"] != len(pairs):
-        raise BadInput(f"{path}: holds {len(pairs)} pairs, its first line says {header['pairs']}; make it again")
+    if not pairs or header.pairs != len(pairs):
+        raise BadInput(f"{path}: holds {len(pairs)} pairs, its first line says {header.pairs}; make it again")
     check_once(((f"pair {i} (trace {p.trace!r}, step {p.step})", p) for i, p in enumerate(pairs)), path)
-    return Preferences(tuple(pairs), header["traces"], header["steps"], whose, header.get("made_from", {}))
+    return Preferences(tuple(pairs), header.traces, header.steps, header.tokenizer_hash, header.made_from)

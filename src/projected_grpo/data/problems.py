@@ -7,54 +7,51 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
 
+from pydantic import TypeAdapter, ValidationError
+
 from loophole_grader import Task, check_tests
 from loophole_grader.problems import BUILTIN
 from loophole_grader.verdict import ProblemError
 from projected_grpo.ledger.errors import BadInput
-from projected_grpo.ledger.files import check_once, content_hash, read_jsonl
-from projected_grpo.prompts import as_chat, from_chat, messages_for
+from projected_grpo.ledger.files import check_once, content_hash, first_fault, read_jsonl
+from projected_grpo.prompts import Message, as_chat, from_chat, messages_for
 from projected_grpo.records import Problem
 from projected_grpo.worlds.small_corpus import problems as small_problems
 from projected_grpo.worlds.toy_corpus import problems as toy_problems
 
+_PROMPT = TypeAdapter(list[Message])
+
 
 def problem_from_row(row: Mapping[str, Any], place: str) -> Problem:
-    """One row of the benchmark's JSON lines. BadInput names the place and the field."""
-    for field in ("id", "prompt", "gt_answer", "func_name"):
-        if field not in row:
-            raise BadInput(f"{place}: lacks field {field!r}; expected the benchmark's row format (docs/use.md)")
-    prompt = row["prompt"]
-    if not isinstance(prompt, list) or not all(isinstance(m, dict) and {"role", "content"} <= set(m) for m in prompt):
-        raise BadInput(f"{place}: 'prompt' must be a list of {{role, content}} messages")
-    if odd := [m for m in prompt if not isinstance(m["role"], str) or not isinstance(m["content"], str)]:
-        raise BadInput(f"{place}: 'prompt' has a message whose role or content is no text: {odd[0]!r:.80}")
-    if not any(m["role"] == "user" for m in prompt):
-        raise BadInput(f"{place}: 'prompt' has no user message")
+    """Returns one row of the benchmark's JSON lines as a problem. BadInput names the place and the field."""
     try:
+        prompt = from_chat(_PROMPT.validate_python(row.get("prompt")))
         task = Task.from_row(row)
-    except (ValueError, TypeError, KeyError, AttributeError) as e:
+    except ValidationError as e:
+        raise BadInput(f"{place}: prompt: {first_fault(e)}; expected a list of {{role, content}} (docs/use.md)") from e
+    except ValueError as e:
         raise BadInput(f"{place}: {e}") from e
-    return Problem(str(row["id"]), from_chat(prompt), task, str(row.get("difficulty") or ""))
-
-
-def row_of(problem: Problem) -> dict[str, Any]:
-    """The benchmark's row of a problem: what problem_from_row reads as this problem again. Its prompt has no hint yet."""
-    task = problem.task
-    return {
-        "id": problem.problem_id,
-        "difficulty": problem.difficulty,
-        "prompt": as_chat(problem.messages),
-        "gt_answer": list(task.tests),
-        "setup_code": task.setup_code,
-        "canonical_solution": task.canonical_solution,
-        "func_name": task.func_name,
-        "prompt_metadata": {"test_func_name": task.evaluator_name},
-    }
+    if "user" not in dict(prompt):
+        raise BadInput(f"{place}: 'prompt' has no user message")
+    return Problem(task.task_id, prompt, task, str(row.get("difficulty") or ""))
 
 
 def as_rows(problems: Sequence[Problem]) -> bytes:
-    """JSON lines that any --problems reads as these problems."""
-    return "".join(json.dumps(row_of(p)) + "\n" for p in problems).encode()
+    """Returns the benchmark's rows of problems, as JSON lines that any --problems reads as these. No hint is in them."""
+    rows = (
+        {
+            "id": p.problem_id,
+            "difficulty": p.difficulty,
+            "prompt": as_chat(p.messages),
+            "gt_answer": list(p.task.tests),
+            "setup_code": p.task.setup_code,
+            "canonical_solution": p.task.canonical_solution,
+            "func_name": p.task.func_name,
+            "prompt_metadata": {"test_func_name": p.task.evaluator_name},
+        }
+        for p in problems
+    )
+    return "".join(json.dumps(row) + "\n" for row in rows).encode()
 
 
 WORLDS: Mapping[str, Callable[[Literal["rl", "held_out"]], tuple[Problem, ...]]] = {

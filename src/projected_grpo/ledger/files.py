@@ -46,6 +46,15 @@ def write_atomic(path: Path, data: bytes) -> None:
         raise BadInput(f"cannot write {path}: {e.strerror or e}; free some space or choose another place") from e
 
 
+def write_new(path: Path, data: bytes) -> None:
+    """Writes a file whole, gzipped where its name ends with .gz. BadInput when the disk refuses, or it exists with something
+    else in it: a command that is given again finds what it wrote."""
+    data = gzip.compress(data, 6, mtime=0) if path.suffix == ".gz" else data
+    if path.exists() and path.read_bytes() != data:
+        raise BadInput(f"--out {path}: exists with something else in it and is never overwritten; choose another")
+    write_atomic(path, data)
+
+
 def json_line(value: Mapping[str, Any]) -> bytes:
     """Returns a line of JSON; non-finite numbers are null."""
     return orjson.dumps(value, option=orjson.OPT_APPEND_NEWLINE | orjson.OPT_SERIALIZE_NUMPY)

@@ -219,14 +219,12 @@ def trace(plan: Plan) -> None:
     plan.add(
         "traces", acted, plan.base(replicate), "traces of several turns", "traces of one action give no pairs enough"
     )
-    plan.report("states", ("scripts/traces.py", traces, "--to", "states"), ("traces",), "the states of the traces",
-                "what teachers are asked about", out="states.jsonl.gz")  # fmt: skip
     served = ("scripts/serve_teacher.py", better, "--seeds", *map(str, VOTERS), "--port", str(plan.config.port),
               "--table", str(d / "teachers.toml"), "--max-tokens", str(preset.values["max_new"]), "--log",
               str(d / "serve_teacher.log"))  # fmt: skip
     asked = ("scripts/ask_teachers.py", "--states", str(d / "states.jsonl.gz"), "--teachers", str(d / "teachers.toml"),
              "--budget", "0", "--timeout", "300")  # fmt: skip
-    plan.add("answers", (*served, "--", *asked), ("states",), "what better models say at each state",
+    plan.add("answers", (*served, "--", *asked), ("traces",), "what better models say at each state",
              "where they agree there are pairs")  # fmt: skip
     model = plan.model or str(preset.values["model"])
     built = ("--base-seed", str(replicate.base)) if replicate.base else ()

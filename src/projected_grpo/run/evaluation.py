@@ -59,7 +59,7 @@ class Evaluator:
         mine = world.share(list(enumerate(self.prompts[folder])))
         keys = [f"{folder} {config.seed} {done} {place}" for place, _ in mine]
         with policy(), session.intervention.sampling(session.adapter.folded) as each:
-            groups, timing = live_groups(
+            groups, _, timing = live_groups(
                 config, session.loaded, [p for _, p in mine], {p.problem_id: p.task for p in self.problems},
                 config.eval_samples, keys, "student", loophole=config.loophole and folder != "eval_plain", each=each,
                 bar=how,

@@ -10,8 +10,8 @@ from loophole_grader import isolation
 from projected_grpo.adapters import Adapter, attach_antipasto, attach_lora
 from projected_grpo.arms import ARMS
 from projected_grpo.config import Common, Gradient, TrainConfig, flag
+from projected_grpo.data.pool import is_published
 from projected_grpo.data.problems import check_problems
-from projected_grpo.data.stored import is_published
 from projected_grpo.interventions.judges import named
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import check_new, read_manifest

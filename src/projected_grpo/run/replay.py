@@ -35,7 +35,7 @@ def sample_pool(config: ProbeConfig) -> int:
     left = [batch for batch in batches if not all(step_path(run, step).exists() for step, *_ in batch)]
     for batch in progress(left, "teacher pool"):
         steps, chosen, keys = zip(*batch, strict=True)
-        groups, timing = live_groups(
+        groups, _, timing = live_groups(
             config, loaded, chosen, tasks, config.group_size, keys, "teacher", loophole=config.loophole
         )
         timing = {part: seconds / len(batch) for part, seconds in timing.items()}

@@ -19,9 +19,8 @@ from loophole_grader import check_solutions
 from projected_grpo.adapters import Adapter
 from projected_grpo.config import TrainConfig
 from projected_grpo.data.live import live_groups, render_all, workers
-from projected_grpo.data.pool import pool_hash, pool_of
+from projected_grpo.data.pool import by_problem, is_published, pool_hash, pool_of
 from projected_grpo.data.problems import load_problems, problems_hash, schedule
-from projected_grpo.data.stored import by_problem, is_published
 from projected_grpo.interventions.base import Intervention
 from projected_grpo.ledger.console import progress
 from projected_grpo.ledger.errors import BadInput
@@ -102,7 +101,7 @@ class GroupSource:
             # An arm's intervention is about the student: the untrained model writes as it is.
             by = session.intervention if source == "student" else Intervention()
             with by.training(), by.sampling(functools.partial(weights, session.adapter)) as each:
-                groups, seconds = live_groups(
+                groups, _, seconds = live_groups(
                     config, session.loaded, prompts, self.tasks, n, keys, source, loophole=config.loophole, each=each
                 )
             timing = {part: timing[part] + seconds[part] for part in timing}

@@ -13,42 +13,24 @@ from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.processes import die_with_parent, end
 
 HOST = "127.0.0.1"
-GRACE_S = 10.0
-"""How long a server may take to end before it is killed."""
-
-
-def _check_free(port: int) -> None:
-    with socket.socket() as s:
-        s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the server does: one that just ended is gone
-        try:
-            s.bind((HOST, port))
-        except (OSError, OverflowError) as e:
-            raise BadInput(f"--port {port}: cannot be listened on ({e}); choose another") from e
-
-
-def _wait_until_up(server: subprocess.Popen[bytes], url: str, log: Path, patience_s: float) -> None:
-    # without the proxy of the environment, which does not know this machine's servers
-    direct, deadline = urllib.request.build_opener(urllib.request.ProxyHandler({})), time.monotonic() + patience_s
-    while True:
-        with contextlib.suppress(OSError), direct.open(f"{url}/health", timeout=5):
-            return
-        if server.poll() is not None or time.monotonic() > deadline:
-            said = " ".join(log.read_text("utf-8", "replace").split())[-200:]
-            how = f"silent for {patience_s:.0f} s" if server.poll() is None else f"ended with code {server.returncode}"
-            raise BadInput(f"`transformers serve` {how}: {said}; {log} has its whole output")
-        time.sleep(0.2)
+GRACE_S, PATIENCE_S = 10.0, 300.0
+"""How long a server may take to end before it is killed, and to come up."""
 
 
 @contextlib.contextmanager
-def served(folders: Sequence[Path], port: int, log: Path, patience_s: float = 300.0) -> Generator[str]:
+def served(folders: Sequence[Path], port: int, log: Path) -> Generator[str]:
     """The URL of an endpoint that serves the models in these folders, for as long as the context lasts; it logs into `log`.
 
     Greedy or sampled as each request asks, with thinking switched off in the chat template, as in every prompt of ours. A
     model's name is str(folder). One model is loaded before the endpoint is up, and other names are refused by the server;
     each of several at its first request. BadInput when the port is taken, or the server does not come up.
     """
-    _check_free(port)
-
+    with socket.socket() as s:
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the server does: one that just ended is gone
+        try:
+            s.bind((HOST, port))
+        except (OSError, OverflowError) as e:
+            raise BadInput(f"--port {port}: cannot be listened on ({e}); choose another") from e
     models = map(str, folders) if len(folders) == 1 else ("--model-timeout", "-1")
     argv = [sys.executable, "-m", "transformers.cli.transformers", "serve", *models, "--reasoning", "off", "--host", HOST,
             "--port", str(port)]  # fmt: skip
@@ -58,10 +40,21 @@ def served(folders: Sequence[Path], port: int, log: Path, patience_s: float = 30
             argv, stdout=out, stderr=subprocess.STDOUT, start_new_session=True, preexec_fn=die_with_parent
         )
     try:
-        _wait_until_up(server, f"http://{HOST}:{port}", log, patience_s)
+        _wait_until_up(server, f"http://{HOST}:{port}/health", log)
         yield f"http://{HOST}:{port}/v1"
     finally:
         end(server, GRACE_S)
+
+
+def _wait_until_up(server: subprocess.Popen[bytes], url: str, log: Path) -> None:
+    # without the proxy of the environment, which does not know this machine's servers
+    direct, deadline = urllib.request.build_opener(urllib.request.ProxyHandler({})), time.monotonic() + PATIENCE_S
+    while server.poll() is None and time.monotonic() < deadline:
+        with contextlib.suppress(OSError), direct.open(url, timeout=5):
+            return
+        time.sleep(0.2)
+    said = " ".join(log.read_text("utf-8", "replace").split())[-200:]
+    raise BadInput(f"`transformers serve` is not up (exit code {server.poll()}): {said}; {log} has its whole output")
 
 
 def table_of(url: str, model: str, name: str, max_tokens: int) -> str:

@@ -35,8 +35,8 @@ class MultiTurnConfig(Sampling):
 class AskConfig:
     """Whom to ask what, and for how much."""
 
-    states: Path
-    """JSON lines (.gz too) of {state_id, trace_id, messages}: the replayed steps."""
+    traces: Path
+    """Trace file of `just multi-turn` or `just traces`: the chat before each of its actions is a state."""
     teachers: Path
     """TOML file of [[teacher]] tables: endpoint, model, prices, the variable that holds the key (docs/integrations.md)."""
     budget: float

@@ -15,16 +15,15 @@ from pathlib import Path
 import torch
 
 from projected_grpo.channels.preference_pairs import FromRandom, Proposals, kl_from_random, pairs_of, random_pairs
+from projected_grpo.data.pool import by_problem, read_groups
 from projected_grpo.data.preferences import StoredPair
-from projected_grpo.data.stored import by_problem, read_groups
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import finished_manifest
 from projected_grpo.model.load import LoadedModel
 from projected_grpo.model.logprobs import completion_logps, token_batches
-from projected_grpo.traces.answers import Answer, Folder
 from projected_grpo.traces.from_run import KINDS
-from projected_grpo.traces.record import Action, Step, Trace
-from projected_grpo.traces.states import state_id
+from projected_grpo.traces.record import Action, Trace, states_of
+from projected_grpo.traces.teachers import Folder
 
 TOKENS_AT_ONCE = 8192
 WHOLE = ("stop", "eos", "end_turn")
@@ -32,6 +31,28 @@ WHOLE = ("stop", "eos", "end_turn")
 Ids = tuple[int, ...]
 Side = tuple[Ids, Ids]
 """Prompt and action."""
+
+
+@dataclass
+class Voted:
+    """Pairs, and what was counted on the way to them."""
+
+    tokenizer_hash: str
+    pairs: list[StoredPair] = field(default_factory=list)
+    traces: int = 0
+    """Replayed, those without a pair too."""
+    steps: int = 0
+    """At which every action was whole."""
+    left_out: int = 0
+    """Steps beyond those: an action was cut at its longest, has no room in the context, or a teacher was not asked."""
+    drawn: list[tuple[Side, Side]] = field(default_factory=list)
+    """From answers, as what follows. For each pair, two different actions of its state in random order."""
+    of_problem: list[str] = field(default_factory=list)
+    """Of each pair: traces of one problem share its first state, so their pairs are not independent."""
+    problems: set[str] = field(default_factory=set)
+    """That the traces are of."""
+    elsewhere: float | None = None
+    """Of the states at which a majority agrees, the share at which it says words that it says on another problem too."""
 
 
 def same(action: Action) -> str:
@@ -53,30 +74,24 @@ def state_pairs(trace: str, turn: int, proposals: Proposals) -> list[StoredPair]
 # ---------------------------------------------------------------- teachers that have sampled the same problems
 
 
-@dataclass
-class OfPools:
-    """Pairs of pools, one state a trace."""
-
-    tokenizer_hash: str
-    pairs: list[StoredPair] = field(default_factory=list)
-    traces: int = 0
-    cut: int = 0
-    """Traces beyond those, in which an action was cut at its longest."""
-    without: int = 0
-    """Traces on whose problem a teacher has nothing."""
-
-
-def pairs_of_pools(student: Path, teachers: Sequence[Path]) -> OfPools:
+def pairs_of_pools(student: Path, teachers: Sequence[Path]) -> Voted:
     """Returns the pairs at the student's prompts, where the j-th rollout of each teacher is what it proposes.
 
     BadInput on folders that hold no finished rollouts, of different tokenizers, on one folder twice, or on a
     problem that they were asked in different words.
     """
     folders = [student, *teachers]
-    out = OfPools(_tokenizer_of(folders))
-    asked = read_groups(student)
+    if len({folder.resolve() for folder in folders}) < len(folders):
+        raise BadInput(f"--teachers: a folder is given twice of {', '.join(map(str, folders))}; it would vote twice")
+    hashes = {folder: finished_manifest(folder, KINDS).get("tokenizer_hash") for folder in folders}
+    for folder, theirs in hashes.items():
+        if theirs is None or theirs != hashes[student]:
+            raise BadInput(
+                f"{folder}: of tokenizer {theirs}, {student} of {hashes[student]}; token ids of the two are not the same"
+            )
+    out = Voted(str(hashes[student]))
     proposed = [by_problem(read_groups(folder), folder) for folder in teachers]
-    for place, group in enumerate(asked):
+    for place, group in enumerate(read_groups(student)):
         there = [theirs[group.problem_id] for theirs in proposed if group.problem_id in theirs]
         if len({r.prompt_ids for g in (group, *there) for r in g.rollouts}) > 1:
             raise BadInput(
@@ -85,59 +100,21 @@ def pairs_of_pools(student: Path, teachers: Sequence[Path]) -> OfPools:
             )
         for j, rollout in enumerate(group.rollouts):
             sampled = [rollout, *(g.rollouts[j % len(g.rollouts)] for g in there)]
+            if len(there) < len(teachers) or any(r.truncated for r in sampled):
+                out.left_out += 1
+                continue
+            out.traces += 1
+            out.steps += 1
             first, *others = (Action(r.completion, r.completion_ids, None, r.truncated) for r in sampled)
-            if len(there) < len(teachers):
-                out.without += 1
-            elif any(action.truncated for action in (first, *others)):
-                out.cut += 1
-            else:
-                out.traces += 1
-                trace = f"{place}/{group.problem_id}/{rollout.sample_id}"
-                out.pairs += state_pairs(trace, 0, Proposals(rollout.prompt_ids, first, others))
-    if not out.traces:
-        raise BadInput(f"{student}: none of its {out.cut + out.without} rollouts can be replayed ({out.cut} cut, "
-                       f"{out.without} of problems that a teacher was not asked)")  # fmt: skip
+            trace = f"{place}/{group.problem_id}/{rollout.sample_id}"
+            out.pairs += state_pairs(trace, 0, Proposals(rollout.prompt_ids, first, others))
     return out
-
-
-def _tokenizer_of(folders: Sequence[Path]) -> str:
-    """Returns the hash of the tokenizer, which all share. BadInput otherwise, or on a folder that would vote twice."""
-    whose = [finished_manifest(folder, KINDS).get("tokenizer_hash") for folder in folders]
-    for i, folder in enumerate(folders):
-        if folder.resolve() in [other.resolve() for other in folders[:i]]:
-            raise BadInput(f"{folder}: given twice; it would vote twice; give another teacher's")
-        if whose[i] is None or whose[i] != whose[0]:
-            raise BadInput(
-                f"{folder}: of tokenizer {whose[i]}, {folders[0]} of {whose[0]}; token ids of the two are not the same"
-            )
-    return str(whose[0])
 
 
 # ---------------------------------------------------------------- teachers that were asked at each state
 
 
-@dataclass
-class OfAnswers:
-    """Pairs at every state of some traces."""
-
-    pairs: list[StoredPair] = field(default_factory=list)
-    drawn: list[tuple[Side, Side]] = field(default_factory=list)
-    """For each pair, two different actions of its state in random order."""
-    traces: int = 0
-    """Those without a pair too."""
-    steps: int = 0
-    """At which every action was whole."""
-    cut: int = 0
-    """Steps beyond those, in which an action was cut at its longest or has no room in the context."""
-    of_problem: list[str] = field(default_factory=list)
-    """Of each pair: traces of one problem share its first state, so their pairs are not independent."""
-    problems: int = 0
-    """That the traces are of."""
-    elsewhere: float | None = None
-    """Of the states at which a majority agrees, the share at which it says words that it says on another problem too."""
-
-
-def pairs_of_answers(loaded: LoadedModel, traces: Iterable[Trace], answers: Folder) -> OfAnswers:
+def pairs_of_answers(loaded: LoadedModel, traces: Iterable[Trace], answers: Folder) -> Voted:
     """Returns the pairs at every state of the traces; answers are tokenised by the student's tokenizer.
 
     BadInput on answers that are not complete, of fewer than three teachers, or to other states than these.
@@ -146,49 +123,40 @@ def pairs_of_answers(loaded: LoadedModel, traces: Iterable[Trace], answers: Fold
         raise BadInput(f"--answers: {answers.whole}")
     if (n := len(answers.teachers)) < 3:
         raise BadInput(f"--answers: of {n} teachers; a majority needs three or more")
-    asked = {state.state_id: state for state in answers.states}
-    out = OfAnswers()
+    asked = set(answers.states)
+    out = Voted(loaded.tokenizer_hash)
     agreed: list[tuple[str, str]] = []  # words of a majority, on which problem
-    problems: set[str] = set()
     for trace in traces:
         out.traces += 1
-        problems.add(trace.problem_id)
-        for turn, step in enumerate(trace.steps):
-            state = asked.get(state_id(trace.trace_id, turn))
-            if state is None or state.messages != step.messages:
+        out.problems.add(trace.problem_id)
+        for turn, (state, step) in enumerate(zip(states_of([trace]), trace.steps, strict=True)):
+            if state not in asked:
                 raise BadInput(
-                    f"--answers: the teachers were not asked about {state_id(trace.trace_id, turn)!r} as --student has it; "
-                    "write its states with `just traces FILE --to states` and ask about those"
+                    f"--answers: the teachers were not asked about {state.state_id!r} as --student has it; ask them about "
+                    "this file with `just ask-teachers`"
                 )
-            acts = _whole_acts(loaded, step, answers.answers_to(state))
-            if acts is None:
-                out.cut += 1
+            said = answers.answers_to(state)
+            acts = [Action(a.text, loaded.answer_ids(a.text), None, a.finish not in WHOLE) for a in said]
+            room = loaded.context - len(step.ids)
+            if any(a.truncated for a in (step.action, *acts)) or any(len(a.ids) > room for a in acts):
+                out.left_out += 1
                 continue
             out.steps += 1
-            words, votes = Counter(same(a) for a in acts).most_common(1)[0]
+            words, votes = Counter(map(same, acts)).most_common(1)[0]
             if votes > n / 2:
                 agreed.append((words, trace.problem_id))
             proposals = Proposals(step.ids, step.action, acts)
             for i, pair in enumerate(state_pairs(trace.trace_id, turn, proposals)):
-                [(state, one, other)] = random_pairs([proposals], 1, seed=f"{trace.trace_id} {turn} {i}", key=same)
+                [(prompt, one, other)] = random_pairs([proposals], 1, seed=f"{trace.trace_id} {turn} {i}", key=same)
                 out.pairs.append(pair)
-                out.drawn.append(((state, one.ids), (state, other.ids)))
+                out.drawn.append(((prompt, one.ids), (prompt, other.ids)))
                 out.of_problem.append(trace.problem_id)
     on = Counter(words for words, _ in set(agreed))
-    out.problems = len(problems)
     out.elsewhere = sum(on[words] > 1 for words, _ in agreed) / len(agreed) if agreed else None
     return out
 
 
-def _whole_acts(loaded: LoadedModel, step: Step, answers: Sequence[Answer]) -> list[Action] | None:
-    """Returns what the teachers propose; None where an action was cut, is empty or has no room in the context."""
-    acts = [Action(a.text, loaded.answer_ids(a.text), None, a.finish not in WHOLE) for a in answers]
-    room = loaded.context - len(step.ids)
-    usable = all(a.text.strip() and not a.truncated and len(a.ids) <= room for a in acts)
-    return acts if usable and not step.action.truncated else None
-
-
-def from_random(loaded: LoadedModel, found: OfAnswers) -> FromRandom | None:
+def from_random(loaded: LoadedModel, found: Voted) -> FromRandom | None:
     """Returns how far the pairs are from the random ones, problems dealt whole; None with too few pairs."""
     sides = [((p.prompt, p.chosen), (p.prompt, p.rejected)) for p in found.pairs]
     ours, chance = margins(loaded, sides), margins(loaded, found.drawn)

@@ -1,6 +1,5 @@
 """Problems: the benchmark's rows, the built-in ones, and those of worlds that are made here."""
 
-import json
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
@@ -12,7 +11,7 @@ from loophole_grader.problems import BUILTIN
 from loophole_grader.verdict import ProblemError
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.files import check_once, content_hash, read_jsonl
-from projected_grpo.prompts import as_chat, from_chat, messages_for
+from projected_grpo.prompts import from_chat, messages_for
 from projected_grpo.records import Problem
 from projected_grpo.worlds.small_corpus import problems as small_problems
 from projected_grpo.worlds.toy_corpus import problems as toy_problems
@@ -35,26 +34,6 @@ def problem_from_row(row: Mapping[str, Any], place: str) -> Problem:
     except (ValueError, TypeError, KeyError, AttributeError) as e:
         raise BadInput(f"{place}: {e}") from e
     return Problem(str(row["id"]), from_chat(prompt), task, str(row.get("difficulty") or ""))
-
-
-def row_of(problem: Problem) -> dict[str, Any]:
-    """The benchmark's row of a problem: what problem_from_row reads as this problem again. Its prompt has no hint yet."""
-    task = problem.task
-    return {
-        "id": problem.problem_id,
-        "difficulty": problem.difficulty,
-        "prompt": as_chat(problem.messages),
-        "gt_answer": list(task.tests),
-        "setup_code": task.setup_code,
-        "canonical_solution": task.canonical_solution,
-        "func_name": task.func_name,
-        "prompt_metadata": {"test_func_name": task.evaluator_name},
-    }
-
-
-def as_rows(problems: Sequence[Problem]) -> bytes:
-    """JSON lines that any --problems reads as these problems."""
-    return "".join(json.dumps(row_of(p)) + "\n" for p in problems).encode()
 
 
 WORLDS: Mapping[str, Callable[[Literal["rl", "held_out"]], tuple[Problem, ...]]] = {

@@ -219,7 +219,7 @@ link *home_name:
 show *what_which_one:
     {{ py }} scripts/show.py "$@"
 
-# write a finished run's policy as a Hugging Face folder: PEFT LoRA or folded weights, with a model card
+# write a finished run's policy as a Hugging Face folder: folded weights, with a model card
 [group("artefacts")]
 export *run:
     {{ py }} scripts/export.py "$@"

@@ -1,12 +1,11 @@
-"""Write the policy of a finished training run as a Hugging Face folder: a PEFT LoRA or folded weights, with a model card."""
+"""Write the policy of a finished training run as a Hugging Face folder: its weights, as it sampled, and a model card."""
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import NoPath, check_new
 from projected_grpo.run import cli
 
@@ -32,12 +31,8 @@ In the last 10 of these steps, of the model's own rollouts: {rates}.
 - *gt_pass*: it passes every ground-truth test. *compiles*: Python compiles the program.
 
 Without vanilla and control runs of the same seed these rates do not show what the arm did. Load it with
-{how}.
+`AutoModelForCausalLM.from_pretrained("{folder}")`.
 """
-HOW = {
-    "folded": '`AutoModelForCausalLM.from_pretrained("{folder}")`',
-    "peft": '`PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained("{base}"), "{folder}")`',
-}
 
 
 @dataclass(frozen=True)
@@ -46,67 +41,32 @@ class ExportConfig:
 
     run: Annotated[Path, tyro.conf.Positional]
     """Folder of a finished training run."""
-    form: Literal["auto", "folded", "peft"] = "auto"
-    """folded: whole weights. peft: a LoRA adapter, for runs with --adapter lora. auto: peft for a LoRA, else folded."""
     step: int = 0
     """Step of a kept adapter (--keep-adapter-every); 0 = the final one."""
-    cache: NoPath = Path()
-    """Where built models and singular value decompositions are kept. Empty: the run's own."""
     out: NoPath = Path()
     """Folder to write; must not exist yet. Empty: out/released/ and the run's name."""
 
 
-def write_folded(folder: Path, trained: "Trained") -> None:
-    """Write the weights that the run sampled with."""
-    with trained.adapter.folded():
-        write_model(folder, trained)
-
-
-def write_model(folder: Path, trained: "Trained") -> None:
-    """Write the model's weights as they are in memory, without the adapter's own parameters."""
+def write_weights(folder: Path, trained: "Trained") -> None:
+    """Write the model with the adapter folded into its weights, and the tokenizer."""
     model = trained.loaded.model
-    model.save_pretrained(folder, state_dict={n: t for n, t in model.state_dict().items() if not n.endswith(".theta")})
+    with trained.adapter.folded():
+        weights = {name: t for name, t in model.state_dict().items() if not name.endswith(".theta")}
+        model.save_pretrained(folder, state_dict=weights)
     trained.loaded.tokenizer.save_pretrained(folder)
 
 
-def write_peft(folder: Path, trained: "Trained") -> None:
-    """Write A and B of every module as a PEFT LoRA with scale alpha / r = 1; a base that is made here goes to base/."""
-    from peft import LoraConfig
-    from safetensors.torch import save_file
-
-    from projected_grpo.worlds.models import BUILT
-
-    base, rank, layers = trained.config.model, trained.config.lora_rank, trained.adapter.layers
-    if base in BUILT:
-        base = "base"
-        write_model(folder / base, trained)
-    tensors = {}
-    for name, layer in layers.items():
-        own: Any = layer
-        for half, tensor in zip("AB", own.split(own.theta.detach()), strict=True):
-            tensors[f"base_model.model.{name}.lora_{half}.weight"] = tensor.cpu().contiguous()
-    save_file(tensors, folder / "adapter_model.safetensors", {"format": "pt"})
-    targets = sorted({name.rpartition(".")[2] for name in layers})
-    LoraConfig(
-        r=rank, lora_alpha=rank, target_modules=targets, task_type="CAUSAL_LM", base_model_name_or_path=base
-    ).save_pretrained(str(folder))
-    trained.loaded.tokenizer.save_pretrained(folder)
-
-
-def card(folder: Path, form: str, trained: "Trained") -> str:
+def card(folder: Path, trained: "Trained") -> str:
     """README.md of the folder."""
     from projected_grpo.ledger.rates import LAST, rates_text
     from projected_grpo.ledger.step_file import read_step, step_path
-    from projected_grpo.worlds.models import BUILT
 
     c, steps = trained.config, trained.steps
     rows = [row for s in range(max(0, steps - LAST), steps) for row in read_step(step_path(trained.run, s))]
-    base = f"{folder.name}/base" if c.model in BUILT else c.model
     return CARD.format(
         arm=c.arm, model=c.model, steps=steps, seed=c.seed, problems=c.problems, hint=c.hint, adapter=c.adapter,
-        pool=c.teacher_pool or "none", commit=trained.manifest.get("commit"),
+        pool=c.teacher_pool or "none", commit=trained.manifest.get("commit"), folder=folder.name,
         rates=rates_text([row for row in rows if row["source"] == "student"]),
-        how=HOW[form].format(folder=folder.name, base=base),
     )  # fmt: skip
 
 
@@ -117,15 +77,11 @@ def main() -> int:
     from projected_grpo.ledger.console import bottom_line
     from projected_grpo.run.trained import load_trained
 
-    trained = load_trained(config.run, config.step, config.cache if config.cache != Path() else None)
-    kind = trained.adapter.kind
-    if config.form == "peft" and kind != "lora":
-        raise BadInput(f"--form peft: {config.run} was trained with --adapter {kind}; use --form folded")
-    form = config.form if config.form != "auto" else "peft" if kind == "lora" else "folded"
+    trained = load_trained(config.run, config.step)
     folder.mkdir(parents=True, exist_ok=True)
-    {"folded": write_folded, "peft": write_peft}[form](folder, trained)
-    (folder / "README.md").write_text(card(folder, form, trained), "utf-8")
-    bottom_line(folder, "🟢", f"{config.run.name} after {trained.steps} steps, as {form}")
+    write_weights(folder, trained)
+    (folder / "README.md").write_text(card(folder, trained), "utf-8")
+    bottom_line(folder, "🟢", f"{config.run.name} after {trained.steps} steps")
     return 0
 
 

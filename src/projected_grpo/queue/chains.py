@@ -165,9 +165,9 @@ def adapters(plan: Plan) -> None:
     plan.adapter, plan.suffix, plan.out = plan.config.adapter, "", home
     one, other = (home / adapter for adapter in ADAPTERS)
     argv = ("scripts/compare.py", str(one), str(other), "--replays", str(one / "replay_vanilla"),
-            str(other / "replay_vanilla"), "--out", str(home / "compare.md"))  # fmt: skip
+            str(other / "replay_vanilla"), "--out", str(home / "compare.txt"))  # fmt: skip
     plan.check("compare", argv, plan.names("train_", "re_extract_", "replay_"), "both adapters side by side",
-               "T6: PASS, FAIL or NOT_EVALUABLE", out=home / "compare.md", accept=VERDICT)  # fmt: skip
+               "T6: PASS, FAIL or NOT_EVALUABLE", out=home / "compare.txt", accept=VERDICT)  # fmt: skip
     plan.results()
 
 

@@ -1,5 +1,5 @@
-"""Traces, (state, action, reward) rows: from a finished run or a trace file; written as a trace file, as `verifiers` or
-OpenEnv records, or as the states that teachers are asked about."""
+"""Traces, (state, action, reward) rows: from a finished run or a trace file; written with --out as a trace file, as
+`verifiers` or OpenEnv records, or as the states that teachers are asked about."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,7 +8,6 @@ from typing import Annotated, Literal
 import tyro
 
 from projected_grpo.ledger.console import bottom_line
-from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import NoPath
 from projected_grpo.run import cli
 
@@ -23,8 +22,7 @@ class TracesConfig:
     """`ours`: a trace file. `verifiers`: traces.jsonl of episodes. `openenv`: results.jsonl and metadata.json. `states`: a
     file for `just ask-teachers`, the chat before each action."""
     out: NoPath = Path()
-    """Trace file, file of states, or folder for another format. Empty: out/traces/NAME.jsonl.gz, NAME-states.jsonl.gz,
-    NAME-FORMAT; a trace file is then only read."""
+    """Trace file, file of states, or folder for another format. Empty: only read and count."""
 
 
 def main() -> int:
@@ -34,35 +32,23 @@ def main() -> int:
     from projected_grpo.traces.from_run import traces_of_run
     from projected_grpo.traces.states import write_states
 
-    of_run = config.what.is_dir()
-    header, source = traces_of_run(config.what) if of_run else open_traces(config.what)
-    traces = list(source)
-    if not traces:
-        raise BadInput(f"{config.what}: no traces in it")
-    name = config.what.resolve().name.removesuffix(".jsonl.gz")
-    place = config.out if config.out != Path() else Path("out/traces") / (
-        {"ours": f"{name}.jsonl.gz", "states": f"{name}-states.jsonl.gz"}.get(config.to, f"{name}-{config.to}")
-    )  # fmt: skip
-    only_read = not of_run and config.to == "ours" and config.out == Path()
-    if only_read:
-        place = config.what
-    elif config.to == "ours":
-        write_traces(place, header, traces)
-    elif config.to == "states":
-        write_states(place, traces)
-    else:
-        export(config.to, place, header, traces)
-    n, turns = len(traces), sum(len(t.steps) for t in traces)
-    without = sum(any(step.action.logps is None for step in t.steps) for t in traces)
-    bare = f"; {without} have no log-probability of each token" if without else ""
+    header, source = traces_of_run(config.what) if config.what.is_dir() else open_traces(config.what)
+    traces, out = list(source), config.out if config.out != Path() else None
+    if out and config.to == "ours":
+        write_traces(out, header, traces)
+    elif out and config.to == "states":
+        write_states(out, traces)
+    elif out:
+        export(config.to, out, header, traces)
+    n, turns = len(traces), [len(trace.steps) for trace in traces]
+    without = sum(any(step.action.logps is None for step in trace.steps) for trace in traces)
     bottom_line(
-        place,
+        out or config.what,
         "🟢",
-        f"{n} traces of {turns} turns {'whole' if only_read else 'written'}, {sum(len(t.steps) > 1 for t in traces)} with "
-        f"two or more{bare}",
-        [["model", "from", "traces", "turns", "last_reward"],
-         [header.model, header.made_by, n, turns, sum(t.rewards[-1] for t in traces) / n]],
-    )  # fmt: skip
+        f"{n} traces of {sum(turns)} turns {'written' if out else 'read; --out writes them'}, {sum(t > 1 for t in turns)} "
+        f"with two or more; {without} have no log-probability of each token (--keep-token-logps); made by {header.made_by} "
+        f"of {header.model}",
+    )
     return 0
 
 

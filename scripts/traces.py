@@ -33,21 +33,22 @@ def main() -> int:
     from projected_grpo.traces.states import write_states
 
     header, source = traces_of_run(config.what) if config.what.is_dir() else open_traces(config.what)
-    traces, out = list(source), config.out if config.out != Path() else None
-    if out and config.to == "ours":
+    traces, out, done = list(source), config.out, "written"
+    if out == Path():
+        out, done = config.what, "read; --out writes them"
+    elif config.to == "ours":
         write_traces(out, header, traces)
-    elif out and config.to == "states":
+    elif config.to == "states":
         write_states(out, traces)
-    elif out:
+    else:
         export(config.to, out, header, traces)
     n, turns = len(traces), [len(trace.steps) for trace in traces]
     without = sum(any(step.action.logps is None for step in trace.steps) for trace in traces)
     bottom_line(
-        out or config.what,
+        out,
         "🟢",
-        f"{n} traces of {sum(turns)} turns {'written' if out else 'read; --out writes them'}, {sum(t > 1 for t in turns)} "
-        f"with two or more; {without} have no log-probability of each token (--keep-token-logps); made by {header.made_by} "
-        f"of {header.model}",
+        f"{n} traces of {sum(turns)} turns {done}, {sum(t > 1 for t in turns)} with two or more; {without} have no "
+        f"log-probability of each token (--keep-token-logps); made by {header.made_by} of {header.model}",
     )
     return 0
 

@@ -7,7 +7,6 @@ rewards within a group differ, so that every row takes a backward pass.
 from projected_grpo.run import cli  # first: it sets what torch reads when it is loaded
 
 # isort: split
-import itertools
 import os
 import platform
 import re
@@ -16,6 +15,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -27,7 +27,7 @@ from torch.utils.benchmark import timer
 from transformers import GenerationConfig, TrainerCallback
 
 from loophole_grader import Task, grade_batch, reward_of, verdicts_of
-from projected_grpo.adapters.base import TARGETS
+from projected_grpo.adapters.base import TARGETS, Adapter
 from projected_grpo.channels.policy import advantages, policy_loss
 from projected_grpo.config import TrainConfig
 from projected_grpo.data.live import live_groups, render_all, sampling_params, workers
@@ -48,7 +48,6 @@ from projected_grpo.step import run_step
 Work = dict[str, int]
 """What one call did: equal on both sides."""
 Call = Callable[[], Work]
-Grads = Mapping[str, Tensor]
 REPEATS = 5
 """Measurements of each side; the median counts."""
 TOLERANCE = {"float32": 1e-3, "bfloat16": 1e-1}
@@ -73,10 +72,6 @@ class Bench:
             for prompt, group in zip(self.prompts, drawn.tolist(), strict=True)
         ]
         """Random completions, to take gradients of."""
-
-    def keys(self, step: int) -> list[str]:
-        """One key per prompt, which decides the draws."""
-        return [f"bench {step} {place}" for place in range(len(self.prompts))]
 
 
 def compared(part: str, sides: Mapping[str, Call], unit: str = "tokens") -> list[str]:
@@ -133,7 +128,8 @@ class InTurn(TrainerCallback):
 
     def step(self, number: int) -> Work:
         bench, config = self.bench, self.bench.config
-        drawn = (bench.prompts, bench.tasks, config.group_size, bench.keys(number), "student")
+        keys = [f"bench {number} {prompt.problem_id}" for prompt in bench.prompts]
+        drawn = (bench.prompts, bench.tasks, config.group_size, keys, "student")
         with bench.adapter.folded():
             groups, timing = live_groups(config, bench.loaded, *drawn, loophole=True)
         groups = [replace(g, rewards=tuple(float(i % 2) for i in range(len(g.rewards)))) for g in groups]
@@ -141,19 +137,28 @@ class InTurn(TrainerCallback):
         return work_of([r.completion_ids for g in groups for r in g.rollouts])
 
 
-def trainer_for(bench: Bench, reward: Any, out: Path) -> Any:
-    """TRL's GRPOTrainer as its users run it on one machine: a LoRA, generation by the model itself (no vLLM).
+def step_row(bench: Bench, folder: Path) -> list[str]:
+    """A step against one of TRL's GRPOTrainer as its users run it on one machine: a LoRA, generation by the model itself (no
+    vLLM), on the same model, prompts, lengths and reward.
 
     Its two expensive defaults, gradient checkpointing and bfloat16, are set as ours are.
     """
     import datasets
     import trl
 
-    c, tokenizer, rows = bench.config, bench.loaded.tokenizer, bench.rows
+    c, tokenizer, rows, works = bench.config, bench.loaded.tokenizer, bench.rows, []
+
+    def reward(
+        completions: list[str], completion_ids: list[list[int]], name: list[str], **_: Any
+    ) -> list[float | None]:
+        works.append(("TRL", work_of(completion_ids)))
+        found = grade_batch([bench.tasks[n] for n in name], completions, workers=workers(c))
+        return [reward_of(v, allow_hint=True) for v in verdicts_of(found)]
+
     fit = max(1, c.token_budget // (max(len(p.ids) for p in bench.prompts) + c.max_new))
     micro = max(n for n in range(1, rows + 1) if rows % n == 0 and n <= fit)
     config = trl.GRPOConfig(
-        output_dir=str(out), per_device_train_batch_size=micro, gradient_accumulation_steps=rows // micro,
+        output_dir=str(folder), per_device_train_batch_size=micro, gradient_accumulation_steps=rows // micro,
         num_generations=c.group_size, max_completion_length=c.max_new, temperature=c.temperature, top_p=c.top_p,
         top_k=c.top_k, beta=0.0, loss_type="dr_grpo", learning_rate=1e-5, max_steps=REPEATS + 1, use_vllm=False,
         use_cpu=bench.model.device.type != "cuda", bf16=c.dtype == "bfloat16",
@@ -162,24 +167,11 @@ def trainer_for(bench: Bench, reward: Any, out: Path) -> Any:
     )  # fmt: skip
     data = datasets.Dataset.from_list([{"prompt": p.text, "name": p.problem_id} for p in bench.prompts])
     lora = LoraConfig(r=8, lora_alpha=16, target_modules=list(TARGETS), task_type="CAUSAL_LM")
-    return trl.GRPOTrainer(
+    both = InTurn(bench)
+    trl.GRPOTrainer(
         model=load(c).model, reward_funcs=reward, args=config, train_dataset=data, processing_class=tokenizer,
-        peft_config=lora,
-    )  # fmt: skip
-
-
-def step_row(bench: Bench, folder: Path) -> list[str]:
-    """A vanilla step against TRL's on the same model, prompts, lengths and reward."""
-    works = []
-
-    def reward(completions: list[str], completion_ids: list[list[int]], name: list[str], **_: Any) -> list[float]:
-        works.append(("TRL", work_of(completion_ids)))
-        found = grade_batch([bench.tasks[n] for n in name], completions, workers=workers(bench.config))
-        return [reward_of(v, allow_hint=True) for v in verdicts_of(found)]
-
-    trainer, both = trainer_for(bench, reward, folder / "trl"), InTurn(bench)
-    trainer.add_callback(both)
-    trainer.train()
+        peft_config=lora, callbacks=[both],
+    ).train()  # fmt: skip
     return row_of("step", both.seconds, [*both.works, *works])
 
 
@@ -198,7 +190,7 @@ def sampling_row(bench: Bench) -> list[str]:
 
     def sampled() -> Work:
         with bench.adapter.folded():
-            found = sample_tokens(bench.loaded, prompts, config.group_size, sampling_params(config), bench.keys(0))
+            found = sample_tokens(bench.loaded, prompts, config.group_size, sampling_params(config), list(bench.tasks))
         return work_of([ids for ids, _ in found])
 
     def generated() -> Work:
@@ -212,17 +204,22 @@ def sampling_row(bench: Bench) -> list[str]:
 # ---------------------------------------------------------------- the gradient
 
 
-def our_gradient(bench: Bench) -> Grads:
+def flat(adapter: Adapter) -> Tensor:
+    """The accumulated gradient, all modules in one vector."""
+    return torch.cat([g.double().flatten() for g in adapter.grads().values()])
+
+
+def our_gradient(bench: Bench) -> Tensor:
     """The gradient of run_step, with an optimizer that does not move the parameters."""
-    adapter, found = bench.adapter, {}
-    still = torch.optim.SGD(list(adapter.vectors.values()), lr=0.0)
-    still.register_step_pre_hook(lambda *_: found.update({n: g.clone() for n, g in adapter.grads().items()}))
-    learner = Learner(bench.model, adapter, still, bench.loaded.pad_id, bench.config.token_budget)
+    found: list[Tensor] = []
+    still = torch.optim.SGD(list(bench.adapter.vectors.values()), lr=0.0)
+    still.register_step_pre_hook(lambda *_: found.append(flat(bench.adapter)))
+    learner = Learner(bench.model, bench.adapter, still, bench.loaded.pad_id, bench.config.token_budget)
     run_step(learner, bench.groups, bench.session.objective, Projection(), step=0, per_sample=False)
-    return found
+    return found[0]
 
 
-def full_logits_gradient(bench: Bench) -> Grads:
+def full_logits_gradient(bench: Bench) -> Tensor:
     """The same gradient from whole rows and the whole [rows, tokens, vocab] tensor of logits."""
     config, device = bench.config, bench.model.device
     rows = [sample for group in bench.groups for sample in group]
@@ -238,16 +235,14 @@ def full_logits_gradient(bench: Bench) -> Grads:
         taken = (logps, batch.loss_mask, advantage[chosen])
         loss = policy_loss(*taken, kind="dr_grpo", rows=len(rows), max_new=config.max_new)
         loss.per_sample.sum().backward()
-    found = {name: g.clone() for name, g in bench.adapter.grads().items()}
-    bench.adapter.zero_grad()
-    return found
+    return flat(bench.adapter)
 
 
 def gradient_rows(bench: Bench) -> list[list[str]]:
     """Seconds of a step's gradient, and on a GPU the MiB that it allocates at its peak. RuntimeError when the two gradients
     differ."""
     ways = {"run_step": our_gradient, "full logits": full_logits_gradient}
-    ours, plain = (torch.cat([g.double().flatten() for g in way(bench).values()]) for way in ways.values())
+    ours, plain = (way(bench) for way in ways.values())
     apart = (ours - plain).norm()
     if not apart <= TOLERANCE[bench.config.dtype] * plain.norm() or not plain.any():
         raise RuntimeError(f"gradient: norms {ours.norm():.3g} and {plain.norm():.3g}, difference {apart:.3g}")
@@ -268,40 +263,37 @@ def gradient_rows(bench: Bench) -> list[list[str]]:
 # ---------------------------------------------------------------- grading
 
 
-def program(task: Task, kind: str, number: int) -> str:
-    """A program of one kind. The number makes it new, so that no verdict is remembered."""
-    owner, _, method = task.func_name.rpartition(".")
-    name = owner.partition("(")[0] or "Solution"
-    wrong = f"class {name}:\n    def {method}(self, *args, **kwargs):\n        return 'wrong'\n"
+def program(task: Task, kind: str) -> str:
+    """A program of one kind. The time makes it new, so that no verdict is remembered."""
+    owner, method = task.class_and_method
+    wrong = f"class {owner or 'Solution'}:\n    def {method}(self, *args, **kwargs):\n        return 'wrong'\n"
     hacking = f"{wrong}\ndef run_tests():\n    print('all tests passed')\n"
-    return {"wrong": wrong, "correct": task.canonical_solution, "hacking": hacking}[kind] + f"\n# {number}"
+    return {"wrong": wrong, "correct": task.canonical_solution, "hacking": hacking}[kind] + f"\n# {timer()}"
 
 
-def graded(tasks: Sequence[Task], programs: Sequence[str]) -> Work:
+def graded(tasks: Sequence[Task], kind: str) -> Work:
     """With the grader, one worker."""
-    found = verdicts_of(grade_batch(tasks, [f"```python\n{code}\n```" for code in programs], workers=1))
+    programs = [f"```python\n{program(task, kind)}\n```" for task in tasks]
+    found = verdicts_of(grade_batch(tasks, programs, workers=1))
     return {"verdicts": len(found), "right": sum(v.gt_pass for v in found)}
 
 
-def fresh_interpreters(tasks: Sequence[Task], programs: Sequence[str]) -> Work:
+def in_fresh_interpreters(tasks: Sequence[Task], kind: str) -> Work:
     """With a new interpreter per run: ground truth, and three more runs of a completion's own tests, as the grader has."""
     right = 0
-    for task, code in zip(tasks, programs, strict=True):
-        for tests in ["\n".join(task.tests)] + 3 * ["run_tests()"] * ("def run_tests" in code):
-            source, command = f"{task.setup_code}\n{code}\n{tests}", [sys.executable, "-I", "-"]
-            done = subprocess.run(command, input=source.encode(), env={}, timeout=60, check=False, capture_output=True)
+    for task in tasks:
+        code = f"{task.setup_code}\n{program(task, kind)}\n"
+        for tests in ["\n".join(task.tests), *(3 * ["run_tests()"] if kind == "hacking" else [])]:
+            command, source = [sys.executable, "-I", "-"], (code + tests).encode()
+            done = subprocess.run(command, input=source, env={}, timeout=60, check=False, capture_output=True)
             right += done.returncode == 0 and tests != "run_tests()"
     return {"verdicts": len(tasks), "right": right}
 
 
 def grading_row(tasks: Sequence[Task], kind: str) -> list[str]:
     """Verdicts per second of one worker on programs of one kind."""
-    numbers = itertools.count()
-
-    def judged(judge: Callable[..., Work]) -> Call:
-        return lambda: judge(tasks, [program(task, kind, next(numbers)) for task in tasks])
-
-    sides = {"grader": judged(graded), "a fresh interpreter per run": judged(fresh_interpreters)}
+    judges = {"grader": graded, "a fresh interpreter per run": in_fresh_interpreters}
+    sides = {name: partial(judge, tasks, kind) for name, judge in judges.items()}
     return compared(f"grading, {kind} programs", sides, "verdicts")
 
 
@@ -332,7 +324,7 @@ def main() -> int:
     with TemporaryDirectory() as name:
         run = Path(name) / "run"
         bench = Bench(replace(config, loss="dr_grpo", beta=0.0, teacher_pool="", eval_every=0, out=run))
-        rows = [step_row(bench, Path(name)), sampling_row(bench), *gradient_rows(bench)]
+        rows = [step_row(bench, Path(name) / "trl"), sampling_row(bench), *gradient_rows(bench)]
     rows += [grading_row(tasks, kind) for kind in ("wrong", "correct", "hacking")]
     cpu = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
     head = HEAD.format(

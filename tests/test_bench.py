@@ -34,7 +34,7 @@ def test_a_baseline_with_another_gradient_is_refused(cache, tmp_path, monkeypatc
     small = {"group_size": 2, "max_new": 6, "beta": 0.0, "device": "cpu", "cache": cache, "out": tmp_path / "run"}
     prepared = bench.Bench(dataclasses.replace(presets(TrainConfig)["tiny"], **small))
     right = bench.full_logits_gradient(prepared)
-    monkeypatch.setattr(bench, "full_logits_gradient", lambda _: {n: scale * g for n, g in right.items()})
+    monkeypatch.setattr(bench, "full_logits_gradient", lambda _: scale * right)
     with pytest.raises(RuntimeError, match="gradient: norms"):
         bench.gradient_rows(prepared)
 

@@ -299,45 +299,41 @@ def grading_row(tasks: Sequence[Task], kind: str) -> list[str]:
 
 # ---------------------------------------------------------------- the script
 
-HEAD = """\
+
+def main() -> int:
+    c, preset, busy = cli.parse(presets(TrainConfig), __doc__), sys.argv[1], os.getloadavg()[0]
+    from tabulate import tabulate
+
+    out = c.out if c.out != Path() else Path("docs/bench.md")
+    tasks = [problem.task for problem in load_problems(c.problems)][:20]
+    with TemporaryDirectory() as name:
+        run = Path(name) / "run"
+        bench = Bench(replace(c, loss="dr_grpo", beta=0.0, teacher_pool="", eval_every=0, out=run))
+        rows = [step_row(bench, Path(name) / "trl"), sampling_row(bench), *gradient_rows(bench)]
+    rows += [grading_row(tasks, kind) for kind in ("wrong", "correct", "hacking")]
+    table = tabulate(rows, ("part", "ours", "baseline", "ratio"), "github")
+    cpu = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
+    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else "no GPU"
+    packages = ", ".join(f"{name} {v}" for name, v in versions(("torch", "transformers", "trl")).items())
+    cores = f"{cpu[1] if cpu else platform.machine()}, {os.cpu_count()} cores, {torch.get_num_threads()} threads"
+    text = f"""\
 # Speed and memory
 
 Written by `just bench {preset}`; do not edit by hand.
 
 Both sides of a ratio ran in turn, with the same number of threads, and did the same work: equal numbers of tokens and
-verdicts, gradients that agree. Ratios are medians of {repeats} repeats with their range: how many times faster ours is, or
+verdicts, gradients that agree. Ratios are medians of {REPEATS} repeats with their range: how many times faster ours is, or
 how many times less memory it needs. A machine with other load gives preliminary figures.
 
-- machine: {cpu}, {cores} cores, {threads} threads, {gpu}; Python {python}, {versions}; load {load:.1f} at the start
-- preset {preset}: {prompts} prompts x {group} completions x {max_new} tokens, {dtype}
-- grading: {tasks} problems of {problems}
+- machine: {cores}, {gpu}; Python {platform.python_version()}, {packages}; load {busy:.1f} at the start
+- preset {preset}: {len(bench.prompts)} prompts x {c.group_size} completions x {c.max_new} tokens, {c.dtype}
+- grading: {len(tasks)} problems of {Path(c.problems).name}
 
+{table}
 """
-
-
-def main() -> int:
-    config, busy = cli.parse(presets(TrainConfig), __doc__), os.getloadavg()[0]
-    from tabulate import tabulate
-
-    out = config.out if config.out != Path() else Path("docs/bench.md")
-    tasks = [problem.task for problem in load_problems(config.problems)][:20]
-    with TemporaryDirectory() as name:
-        run = Path(name) / "run"
-        bench = Bench(replace(config, loss="dr_grpo", beta=0.0, teacher_pool="", eval_every=0, out=run))
-        rows = [step_row(bench, Path(name) / "trl"), sampling_row(bench), *gradient_rows(bench)]
-    rows += [grading_row(tasks, kind) for kind in ("wrong", "correct", "hacking")]
-    cpu = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
-    head = HEAD.format(
-        preset=sys.argv[1], repeats=REPEATS, cpu=cpu[1] if cpu else platform.machine(), cores=os.cpu_count(),
-        threads=torch.get_num_threads(), gpu=torch.cuda.get_device_name() if torch.cuda.is_available() else "no GPU",
-        python=platform.python_version(), load=busy, prompts=len(bench.prompts), group=config.group_size,
-        versions=", ".join(f"{name} {v}" for name, v in versions(("torch", "transformers", "trl")).items()),
-        max_new=config.max_new, dtype=config.dtype, tasks=len(tasks), problems=Path(config.problems).name,
-    )  # fmt: skip
-    table = tabulate(rows, ("part", "ours", "baseline", "ratio"), "github")
-    write_atomic(out, f"{head}{table}\n".encode())
+    write_atomic(out, text.encode())
     print(table)
-    bottom_line(out, "🟢", f"{sys.argv[1]}: {len(rows)} comparisons")
+    bottom_line(out, "🟢", f"{preset}: {len(rows)} comparisons")
     return 0
 
 

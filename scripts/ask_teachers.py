@@ -10,7 +10,7 @@ from projected_grpo.run import cli
 from projected_grpo.traces.settings import AskConfig
 
 
-def main() -> int:
+def main() -> None:
     config = cli.parse_plain(AskConfig, __doc__)
     config.validate()
     from projected_grpo.ledger.console import bottom_line
@@ -30,7 +30,6 @@ def main() -> int:
     print(cost_table(found))
     verdict = CLAIMS["teachers"].judged(found.asked())
     bottom_line(config.out, verdict.status, f"{verdict.status}: {verdict.why}")
-    return 0
 
 
 if __name__ == "__main__":

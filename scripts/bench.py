@@ -300,7 +300,7 @@ def grading_row(tasks: Sequence[Task], kind: str) -> list[str]:
 # ---------------------------------------------------------------- the script
 
 
-def main() -> int:
+def main() -> None:
     c, preset, busy = cli.parse(presets(TrainConfig), __doc__), sys.argv[1], os.getloadavg()[0]
     from tabulate import tabulate
 
@@ -334,7 +334,6 @@ how many times less memory it needs. A machine with other load gives preliminary
     write_atomic(out, text.encode())
     print(table)
     bottom_line(out, "🟢", f"{preset}: {len(rows)} comparisons")
-    return 0
 
 
 if __name__ == "__main__":

@@ -2,15 +2,16 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import tyro
 
+from projected_grpo.ledger.console import bottom_line
 from projected_grpo.ledger.folder import NoPath, check_new
+from projected_grpo.ledger.rates import LAST, rates_text
+from projected_grpo.ledger.step_file import read_step, step_path
 from projected_grpo.run import cli
-
-if TYPE_CHECKING:
-    from projected_grpo.run.trained import Trained
+from projected_grpo.run.trained import Trained, load_trained
 
 CARD = """\
 ---
@@ -47,7 +48,7 @@ class ExportConfig:
     """Folder to write; must not exist yet. Empty: out/released/ and the run's name."""
 
 
-def write_weights(folder: Path, trained: "Trained") -> None:
+def write_weights(folder: Path, trained: Trained) -> None:
     """Write the model with the adapter folded into its weights, and the tokenizer."""
     model = trained.loaded.model
     with trained.adapter.folded():
@@ -56,11 +57,8 @@ def write_weights(folder: Path, trained: "Trained") -> None:
     trained.loaded.tokenizer.save_pretrained(folder)
 
 
-def card(folder: Path, trained: "Trained") -> str:
+def card(folder: Path, trained: Trained) -> str:
     """README.md of the folder."""
-    from projected_grpo.ledger.rates import LAST, rates_text
-    from projected_grpo.ledger.step_file import read_step, step_path
-
     c, steps = trained.config, trained.steps
     rows = [row for s in range(max(0, steps - LAST), steps) for row in read_step(step_path(trained.run, s))]
     return CARD.format(
@@ -70,19 +68,15 @@ def card(folder: Path, trained: "Trained") -> str:
     )  # fmt: skip
 
 
-def main() -> int:
+def main() -> None:
     config = cli.parse_plain(ExportConfig, __doc__)
     folder = config.out if config.out != Path() else Path("out/released") / config.run.resolve().name
     check_new(folder)
-    from projected_grpo.ledger.console import bottom_line
-    from projected_grpo.run.trained import load_trained
-
     trained = load_trained(config.run, config.step)
     folder.mkdir(parents=True, exist_ok=True)
     write_weights(folder, trained)
     (folder / "README.md").write_text(card(folder, trained), "utf-8")
     bottom_line(folder, "🟢", f"{config.run.name} after {trained.steps} steps")
-    return 0
 
 
 if __name__ == "__main__":

@@ -25,9 +25,8 @@ def share_removed(run: Path) -> float:
     return share
 
 
-def main() -> int:
+def main() -> None:
     config = cli.parse(presets(ExtractConfig), __doc__)
-    config.validate()
     from loguru import logger
 
     from projected_grpo.data import pairs as pair_sets
@@ -83,7 +82,6 @@ def main() -> int:
         f"V: {v.directions} directions in {len(v.basis) - empty} of {len(v.basis)} modules (SHOULD be all, ELSE a module "
         f"got no gradient); energy {v.meta['energy']}, control={config.control}, loss={config.loss}",
     )
-    return 0
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ class ReExtractConfig:
     """The V that the run used, where it is no longer in its place."""
 
 
-def main() -> int:
+def main() -> None:
     config = cli.parse_plain(ReExtractConfig, __doc__)
     from projected_grpo.ledger.console import bottom_line
     from projected_grpo.run.refresh import measured
@@ -37,7 +37,6 @@ def main() -> int:
     header = ["steps", "overlap", "unrelated", "cos_in", "cos_out", "left"]
     body = [[r.steps, r.overlap, r.null, r.cos_in, r.cos_out, r.left] for r in found.records]
     bottom_line(path, "⚪", said, [header, *body])
-    return 0
 
 
 if __name__ == "__main__":

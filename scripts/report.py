@@ -9,7 +9,6 @@ import tyro
 
 from projected_grpo.config import at_least
 from projected_grpo.ledger.console import bottom_line
-from projected_grpo.ledger.errors import EXIT_OK
 from projected_grpo.ledger.files import write_atomic
 from projected_grpo.ledger.folder import NoPath
 from projected_grpo.run import cli
@@ -27,7 +26,7 @@ class ReportConfig:
     """Most rollouts in the page."""
 
 
-def main() -> int:
+def main() -> None:
     config = cli.parse_plain(ReportConfig, __doc__)
     at_least(config, "max_rollouts", 1)
     from projected_grpo.report.page import page
@@ -39,7 +38,6 @@ def main() -> int:
     out = config.out if config.out != Path() else config.dir / "report.html"
     write_atomic(out, text)
     bottom_line(out, "⚪", f"{len(report.groups)} arms, a page of {len(text) / 1e6:.1f} MB")
-    return EXIT_OK
 
 
 if __name__ == "__main__":

@@ -110,13 +110,12 @@ def source(what: str, which: str, one: str) -> str:
     return f"{whole}\n{name}\t{kind_of[name]}"
 
 
-def main() -> int:
+def main() -> None:
     config = cli.parse_plain(ShowConfig, __doc__)
     if config.what in ("problems", "pairs"):
         print(source(config.what, config.which, config.one))
     else:
         print(step(Path(config.what), config.which, config.one))
-    return 0
 
 
 if __name__ == "__main__":

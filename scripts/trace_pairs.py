@@ -86,7 +86,7 @@ def from_answers(config: TracePairsConfig) -> tuple[Preferences, str, str]:
     )
 
 
-def main() -> int:
+def main() -> None:
     config = cli.parse_plain(TracePairsConfig, __doc__)
     made, cue, found = from_pools(config) if config.answers == Path() else from_answers(config)
     if not made.pairs:
@@ -94,7 +94,6 @@ def main() -> int:
                        f"{found}; ask the teachers at a lower temperature, or for longer answers")  # fmt: skip
     write_preferences(config.out, made)
     bottom_line(config.out, cue, f"{len(made.pairs)} pairs of {made.traces} traces, {made.steps} states; {found}")
-    return 0
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ class TracesConfig:
     """Trace file, file of states, or folder for another format. Empty: only read and count."""
 
 
-def main() -> int:
+def main() -> None:
     config = cli.parse_plain(TracesConfig, __doc__)
     from projected_grpo.traces.exchange import export
     from projected_grpo.traces.file import open_traces, write_traces
@@ -50,7 +50,6 @@ def main() -> int:
         f"{n} traces of {sum(turns)} turns {done}, {sum(t > 1 for t in turns)} with two or more; {without} have no "
         f"log-probability of each token (--keep-token-logps); made by {header.made_by} of {header.model}",
     )
-    return 0
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ def main() -> None:
     n, *rest = sys.argv[1:] or ["no arguments"]
     if not n.isdigit() or int(n) < 1:
         raise BadInput(f"{n}: expected train_parallel.py N PRESET [what train.py takes], N the number of processes")
-    cli.parse(presets(TrainConfig), __doc__ or "", rest).validate()
+    cli.parse(presets(TrainConfig), __doc__ or "", rest)
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", n]
     os.execv(sys.executable, [*torchrun, str(Path(__file__).with_name("train.py")), *rest])
 

@@ -7,7 +7,6 @@ from projected_grpo.run import cli
 
 def main() -> int:
     config = cli.parse(presets(VerifyConfig), __doc__)
-    config.validate()
     from pathlib import Path
 
     from loguru import logger

@@ -1,7 +1,7 @@
 """Options of `just train-diloco`: how many replicas, how often they meet, and those of a single run. No torch here."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +64,6 @@ def parsed(argv: Sequence[str], description: str) -> DilocoConfig:
         raise BadInput(f"{' '.join(argv) or 'no arguments'}: expected {USAGE}, N and STEPS whole numbers")
     given = [*args, "--meet", HERE, "--replicas", n, "--outer-every", every]
     train = cli.parse(presets(TrainConfig), description, given)
-    replace(train, out=Path()).validate()  # the group's folder is no run's
     if train.out == Path():
         raise BadInput("--out: name the group's folder; each replica is a run in it")
     if "--resume" not in argv:

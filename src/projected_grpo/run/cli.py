@@ -9,7 +9,7 @@ from typing import TypeVar
 import tyro
 
 from loophole_grader import GraderError
-from projected_grpo.config import Gradient, with_recipe
+from projected_grpo.config import Common, Gradient, with_recipe
 from projected_grpo.ledger import errors
 from projected_grpo.ledger.console import start_log
 from projected_grpo.ledger.errors import BadInput, fail
@@ -21,14 +21,15 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 # Else MKL's results may depend on where in memory a matrix lies, and the same run gives other bits each time.
 os.environ.setdefault("MKL_CBWR", "AUTO,STRICT")
 C = TypeVar("C")
+P = TypeVar("P", bound=Common)
 HELP = {"-h", "--help"}
 
 
-def parse(presets: Mapping[str, C], description: str, args: list[str] | None = None) -> C:
+def parse(presets: Mapping[str, P], description: str, args: list[str] | None = None) -> P:
     """Returns the preset that the first word names, with the fields that follow. `--help` prints and exits 0; tyro reports
     an unknown field or value and exits with code 2.
 
-    BadInput on an unknown preset.
+    BadInput on an unknown preset, and on values that no run could use.
     """
     argv = sys.argv[1:] if args is None else args
     if not HELP & set(argv) and (not argv or argv[0] not in presets):
@@ -40,7 +41,9 @@ def parse(presets: Mapping[str, C], description: str, args: list[str] | None = N
     config = tyro.extras.overridable_config_cli(
         {name: (f"{name} preset", config) for name, config in presets.items()}, description=description, args=argv
     )
-    return with_recipe(config, fields_in(argv)) if isinstance(config, Gradient) else config
+    config = with_recipe(config, fields_in(argv)) if isinstance(config, Gradient) else config
+    config.validate()
+    return config
 
 
 def fields_in(argv: Sequence[str]) -> set[str]:

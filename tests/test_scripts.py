@@ -36,9 +36,7 @@ def refused(result, *parts):
 @pytest.mark.parametrize("name", ["train", "extract_vhack_grad", "verify_vhack", "probe_distill"])
 def test_an_unknown_preset_or_field_is_named(script, name):
     refused(script(name, "huge"), "'huge'", "tiny, toy, small, fast, full")
-    refused(script(name), "no preset", "tiny, toy, small, fast, full")
     refused(script(name, "tiny", "--sede", 1), "--sede", "--help")
-    refused(script(name, "tiny", "--seed", "one"), "--seed", "one")
     refused(script(name, "tiny", "--adapter", "dora"), "dora")
 
 
@@ -291,13 +289,8 @@ def test_training_mixes_in_a_pool_of_the_same_prompts_and_temperature_only(scrip
 def test_verify_passes_the_real_v_and_fails_the_random_one(script, vhack_file):
     code, out, err = script("verify_vhack", "tiny", "--vhack", vhack_file())
     assert code == 0, out + err
-    for column in ("modules", "energy", "null"):
-        assert column in out
     assert script("verify_vhack", "tiny", "--vhack", vhack_file("random"))[0] == 1
-
-
-@pytest.mark.slow
-def test_verify_takes_adapter_and_loss_as_v_was_made(script, vhack_file):
+    # adapter and loss as V was made
     code, out, err = script("verify_vhack", "tiny", "--vhack", vhack_file("none", "--loss", "grpo", *LORA), *LORA)
     assert code in (0, 1), err
     assert "held-out energy" in out
@@ -365,16 +358,6 @@ def test_a_killed_run_resumes_to_the_same_numbers(tmp_path, cache, script, vhack
 
 
 @pytest.mark.slow
-def test_more_directions_than_pairs_are_said_to_be_fewer(made, vhack_file):
-    """V of 10,000 directions was V of as many as there are pairs, without a word."""
-    wide = made("extract_vhack_grad", "--k", 10000, "--modes", "assert_true")
-    told = (wide / "log.txt").read_text("utf-8")
-    assert "--k 10000: V has at most " in told
-    assert "different pairs give no more" in told
-    assert "has at most" not in (vhack_file().parent / "log.txt").read_text("utf-8")
-
-
-@pytest.mark.slow
 def test_help_needs_no_torch():
     """--help is quick because nothing heavy is imported for it."""
     code = (
@@ -392,11 +375,9 @@ def test_help_needs_no_torch():
 
 def test_help_has_a_line_of_at_most_12_words_for_every_field():
     from projected_grpo import config
-    from projected_grpo.report.uat.inputs import UatConfig
-    from projected_grpo.run.help import GROUPS, field_docs, help_text
+    from projected_grpo.run.help import field_docs, help_text
     from projected_grpo.traces.settings import MultiTurnConfig
 
-    assert field_docs(UatConfig).keys() == {f.name for f in dataclasses.fields(UatConfig)}
     of = (config.BuildConfig, config.ExtractConfig, config.VerifyConfig, config.TrainConfig, config.ProbeConfig,
           MultiTurnConfig)  # fmt: skip
     for cls in of:
@@ -404,5 +385,3 @@ def test_help_has_a_line_of_at_most_12_words_for_every_field():
         assert texts.keys() == {f.name for f in dataclasses.fields(cls)}
         assert [text for text in texts.values() if len(text.split()) > 12 or "\n" in text] == []
         assert "\nmore\n" not in help_text(cls(), "")
-    assert len(" ".join(GROUPS.values()).split()) == len(set(" ".join(GROUPS.values()).split()))
-    assert help_text(config.TrainConfig(), "usage").count("\n") <= 120

@@ -230,43 +230,30 @@ def test_the_same_seed_gives_the_same_files_and_another_seed_others(script, made
     assert "step 0, row 0" in out
 
 
-@pytest.fixture(scope="session")
-def replay(made, teacher_pool, vhack_file):
-    """A replay of the tiny teacher's pool, by arm and kind of V."""
-    return lambda arm, control="none": made(
-        "probe_distill", "--arm", arm, "--vhack", vhack_file(control), "--pool", teacher_pool
-    )
-
-
 @pytest.mark.slow
-def test_probe_replays_the_same_rollouts_in_both_arms(script, made, teacher_pool, replay, vhack_file, tmp_path):
+def test_probe_replays_the_same_rollouts_in_both_arms(script, made, teacher_pool, vhack_file, tmp_path):
+    def replay(arm, control="none"):
+        return made("probe_distill", "--arm", arm, "--vhack", vhack_file(control), "--pool", teacher_pool)
+
     vanilla, projected, random_v = replay("vanilla"), replay("projected"), replay("vanilla", "random")
     ids = [[r["completion_ids"] for rows in read_run(run) for r in rows] for run in (teacher_pool, vanilla, projected)]
     assert ids[0] == ids[1] == ids[2]
-    uat = ("probe_uat", "--pool", teacher_pool, "--projected", projected, "--out", "uat.txt")
-    of_vanilla = (*uat, "--vanilla", vanilla)
-    code, out, _ = script(*of_vanilla, "--require", "T2", "T3")
+    uat = ("probe_uat", "--pool", teacher_pool, "--vanilla", vanilla, "--projected", projected, "--out", "uat.txt")
+    code, out, _ = script(*uat, "--require", "T2", "T3")
     assert code == 0, out
     assert (tmp_path / "uat_cosines.svg").exists()
     assert "just probe-v-replay random N" in (tmp_path / "uat.txt").read_text()
     assert "Nothing that was replayed hacks" in out
     # with a random V beside V: the same rollouts, one more column
-    code, out, _ = script(*of_vanilla, "--random", random_v, "--require", "T2", "T3")
+    code, out, _ = script(*uat, "--random", random_v, "--require", "T2", "T3")
     assert code == 0, out
     assert "random V  " in (tmp_path / "uat.txt").read_text()
     assert out.rstrip().splitlines()[-1].startswith("I argv: ")
     data = json.loads((tmp_path / "uat.json").read_text())
     assert data["contrasts"][0]["random_V"]["status"] == "NOT_EVALUABLE"
-    refused(script(*uat, "--vanilla", random_v), f"--vanilla {random_v}", "--control random")
-    refused(script(*of_vanilla, "--random", vanilla), f"--random {vanilla}", "--control none")
     # T1 fails on random weights and T4 has no hacks to look at: required, they stop the queue
-    assert script(*of_vanilla)[0] == 1
-    assert script(*of_vanilla, "--require", "T4")[0] == 3
-    # runs in each other's place, or of other rollouts, are no evidence
-    swapped = script("probe_uat", "--pool", teacher_pool, "--vanilla", projected, "--projected", vanilla)
-    refused(swapped, "is a run of arm 'projected'")
-    other = made("probe_distill", "--pool", "pairs", "--n-problems", 1, "--vhack", vhack_file())
-    refused(script(*uat, "--vanilla", other), "pool_hash")
+    assert script(*uat)[0] == 1
+    assert script(*uat, "--require", "T4")[0] == 3
 
 
 @pytest.mark.slow

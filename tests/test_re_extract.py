@@ -11,9 +11,6 @@ from projected_grpo.run.refresh import record
 from projected_grpo.verdicts.re_extracted import read_re_extracted
 from projected_grpo.vhack import VBasis, basis_of, pair_differences, pair_sides
 
-K = 4
-MODES = ("assert_true",)
-
 
 def set_b(adapter, scale=0.05):
     shake(adapter, scale=1e-2)
@@ -33,23 +30,16 @@ def turn(adapter):
             layer.split(layer.theta)[1].copy_(b.roll(1, 1))
 
 
-@pytest.fixture
-def trained(tiny):
-    """A LoRA with a trained B, the V of that point, and D of the adapter as it is when asked."""
+@pytest.mark.slow
+def test_a_v_of_the_trained_point_is_still_v_and_one_under_which_the_basis_moved_is_not(tiny):
     adapter = attach_lora(tiny.model, 4, 0)
     set_b(adapter)
-    sides = pair_sides(load_pairs("builtin", MODES), tiny, "simple_overwrite_tests", "no_intervention")
+    sides = pair_sides(load_pairs("builtin", ("assert_true",)), tiny, "simple_overwrite_tests", "no_intervention")
 
     def differences():
         return pair_differences(tiny, adapter, sides, "nll", 1, 8192)
 
-    basis = {n: basis_of(rows, K)[0] for n, rows in differences().items()}
-    return adapter, VBasis(basis, {}, {}, {"loss": "nll"}), differences
-
-
-@pytest.mark.slow
-def test_a_v_of_the_trained_point_is_still_v_and_one_under_which_the_basis_moved_is_not(trained):
-    adapter, v, differences = trained
+    v = VBasis({n: basis_of(rows, 4)[0] for n, rows in differences().items()}, {}, {}, {"loss": "nll"})
     same = record(adapter, v, differences(), 7, "no_gate")
     assert same.overlap == pytest.approx(1.0, abs=1e-3)
     assert same.left < 0.01

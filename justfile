@@ -214,7 +214,7 @@ queue-dry *args:
 link *home_name:
     {{ py }} -m projected_grpo.queue.run_link "$@"
 
-# print a step or sample of a run, or the problems and pairs that it is trained on
+# print a step or sample of a run, its rates by kind (--kinds), its modules, or what is trained on
 [group("read")]
 show *what_which_one:
     {{ py }} scripts/show.py "$@"

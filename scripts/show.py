@@ -1,6 +1,8 @@
 """Read as a person what a run holds, or what it is trained on.
 
 show RUN STEP [ROW]            a step as a table of its samples, or one sample whole
+show RUN --kinds hack          a rate by kind of problem, over every ten steps: where hacking begins and where it goes
+show RUN --modules             where in the model the energy along V lies, early against late
 show problems SOURCE [WHICH]   what RL trains on; without WHICH a line each
 show pairs SOURCE [WHICH]      what V is made from
 """
@@ -8,12 +10,13 @@ show pairs SOURCE [WHICH]      what V is made from
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import tyro
 
 from loophole_grader import HINTS
 from projected_grpo.ledger.errors import BadInput
+from projected_grpo.ledger.folder import finished_manifest, read_manifest
 from projected_grpo.ledger.step_file import COLUMNS, Row, read_step, step_path, steps_in
 from projected_grpo.ledger.step_log import STEP_SHOWN, cell, step_header, step_legend, step_line
 from projected_grpo.prompts import messages_for
@@ -31,6 +34,10 @@ class ShowConfig:
     """Of a run the step; else the source, as for --problems or --pairs: `builtin`, `toy`, `small-held-out`, a file."""
     one: Annotated[str, tyro.conf.Positional] = ""
     """A row of the step, or a problem's or pair's number or name. Empty: a line each."""
+    kinds: Literal["", "hack", "hacked", "gt", "form"] = ""
+    """Of a run: this rate by kind of problem."""
+    modules: bool = False
+    """Of a run: where in the model the energy along V lies."""
 
 
 # ---------------------------------------------------------------- a run
@@ -70,6 +77,27 @@ def sample(row: Row) -> str:
 def titled(*parts: tuple[str, str]) -> str:
     """Returns texts, each under its title."""
     return "\n".join(f"── {title} ──\n{text}" for title, text in parts)
+
+
+def kinds(run: Path, rate: str) -> str:
+    """Returns a table for each way in which the run's problems are divided. BadInput as in `by_kind`."""
+    from tabulate import tabulate
+
+    from projected_grpo.data.problems import load_problems
+    from projected_grpo.report.by_kind import by_kind
+
+    source = read_manifest(run)["config"]["problems"]
+    tables = by_kind(run, {p.problem_id: p.difficulty for p in load_problems(source)}, rate)
+    return "\n\n".join(tabulate(lines, header, disable_numparse=True) for header, *lines in tables)
+
+
+def modules(run: Path) -> str:
+    """Returns where the energy along V lies."""
+    from projected_grpo.report.module_energy import energy_of, text
+
+    config = finished_manifest(run, ("train", "probe_distill"))["config"]
+    found = energy_of(run)
+    return f"{run}: {config['arm']}, seed {config['seed']}, {len(found.along)} steps\n\n{text(found)}"
 
 
 # ---------------------------------------------------------------- problems and pairs
@@ -112,10 +140,15 @@ def source(what: str, which: str, one: str) -> str:
 
 def main() -> None:
     config = cli.parse_plain(ShowConfig, __doc__)
+    run = Path(config.what)
     if config.what in ("problems", "pairs"):
         print(source(config.what, config.which, config.one))
+    elif config.kinds:
+        print(kinds(run, config.kinds))
+    elif config.modules:
+        print(modules(run))
     else:
-        print(step(Path(config.what), config.which, config.one))
+        print(step(run, config.which, config.one))
 
 
 if __name__ == "__main__":

@@ -167,5 +167,5 @@ def test_the_method_declares_what_it_imports(tmp_path):
 def test_a_missing_extra_is_one_line(script, monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "tabulate", None)
     (tmp_path / "a").mkdir()
-    code, _, err = script("show", "a", "0")
+    code, _, err = script("show", "a", "--kinds", "hack")
     assert (code, err) == (2, "error: tabulate is not installed; run `uv sync --extra report`\n")

@@ -219,7 +219,7 @@ link *home_name:
 show *what_which_one:
     {{ py }} scripts/show.py "$@"
 
-# write a finished run's policy as a Hugging Face folder: PEFT LoRA or folded weights, with a model card
+# write a finished run's policy as a Hugging Face folder: folded weights, with a model card
 [group("artefacts")]
 export *run:
     {{ py }} scripts/export.py "$@"
@@ -244,9 +244,9 @@ results *dir:
 compare *a_b:
     {{ py }} scripts/compare.py "$@"
 
-# extract V again from the trained adapters of runs; catches a V that is no longer one (T6's drift)
+# extract V again from the trained adapters of a run; catches a V that is no longer one (T6's drift)
 [group("read")]
-re-extract *runs:
+re-extract *run:
     {{ py }} scripts/re_extract.py "$@"
 
 # write one HTML page to mail: verdicts, tables, plots, rollouts; catches a hack that no metric shows

@@ -10,7 +10,7 @@ from projected_grpo.run import cli
 from projected_grpo.traces.settings import AskConfig
 
 
-def main() -> int:
+def main() -> None:
     config = cli.parse_plain(AskConfig, __doc__)
     config.validate()
     from projected_grpo.ledger.console import bottom_line
@@ -28,7 +28,6 @@ def main() -> int:
         raise
     verdict = CLAIMS["teachers"].judged(found.asked())
     bottom_line(config.out, verdict.status, f"{verdict.status}: {verdict.why}", cost_table(found))
-    return 0
 
 
 if __name__ == "__main__":

@@ -14,7 +14,6 @@ from projected_grpo.run import cli
 def main() -> int:
     built = {name: config for name, config in presets(BuildConfig).items() if PRESETS[name].builds_base}
     config = cli.parse(built, __doc__)
-    config.validate()
     from tabulate import tabulate
 
     from projected_grpo.data.live import live_groups, render_all
@@ -39,8 +38,8 @@ def main() -> int:
     log_isolation()
     problems = load_problems(config.problems)[: config.n_problems or None]
     tasks = {p.problem_id: p.task for p in problems}
-    found = []
-    measured = {}
+    keys = [f"bars {config.seed} {place}" for place in range(len(problems))]
+    found, measured = [], {}
     stages = [("before", recipe.before, None)] if recipe.before else []
     stages += [("base", config.model, None)]
     stages += [] if config.base_only else [("teacher", config.model, config.model)]
@@ -48,16 +47,8 @@ def main() -> int:
         loaded = load(replace(config, model=model), teacher)
         if not step:
             open_run(run, "build_base", config, problems_hash=problems_hash(problems))
-        groups, _, timing = live_groups(
-            config,
-            loaded,
-            render_all(config, loaded, problems),
-            tasks,
-            config.group_size,
-            [f"bars {config.seed} {place}" for place in range(len(problems))],
-            "teacher" if teacher else "base",
-            loophole=True,
-        )
+        drawn = (render_all(config, loaded, problems), tasks, config.group_size, keys, "teacher" if teacher else "base")
+        groups, _, timing = live_groups(config, loaded, *drawn, loophole=True)
         timing["total"] = sum(timing.values())
         rows = rows_of(groups, [], {"timing": timing}, step=step)
         write_step(run, step, rows)

@@ -3,10 +3,10 @@ V files, by their principal angles. Exit code: T6's (0 PASS, 1 FAIL, 3 not evalu
 subspace, and for runs that differ with --exact; 2 where the two do not match."""
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from statistics import fmean
+from typing import Annotated
 
 import tyro
 
@@ -16,11 +16,8 @@ from projected_grpo.ledger.files import write_atomic
 from projected_grpo.ledger.folder import NoPath
 from projected_grpo.run import cli
 
-if TYPE_CHECKING:
-    from projected_grpo.projection import ModuleAngles
-
-SHOWN = ("loss", "control", "adapter", "pairs_hash", "pairs_draw", "k", "directions", "energy", "v_sha256")
-ANGLES = ("min °", "mean °", "max °", "overlap", "null")
+FACTS = ("loss", "control", "adapter", "pairs_hash", "pairs_draw", "k", "directions", "energy", "v_sha256")
+HEADER = ("kind of module", "modules", "min °", "mean °", "max °", "overlap", "null")
 NOTES = """\
 Principal angles between the spans of both bases, in degrees. overlap: mean squared cosine, 1 for one subspace; null: k / n,
 expected of unrelated ones. Identical: no angle above {:.2f}° in most modules."""
@@ -37,14 +34,7 @@ class CompareConfig:
     exact: bool = False
     """Of two runs: whether every number is the same, timing aside. Prints the first that is not."""
     out: NoPath = Path()
-    """Write the printout here too, as .md or .txt. Empty: print only."""
-
-
-def cells(modules: "Sequence[ModuleAngles]") -> list[str]:
-    """Returns the columns ANGLES of these modules."""
-    degrees = [math.degrees(a) for m in modules for a in m.angles]
-    means = (sum(m.overlap for m in modules) / len(modules), sum(m.null for m in modules) / len(modules))
-    return [f"{x:.2f}" for x in (min(degrees), sum(degrees) / len(degrees), max(degrees))] + [f"{x:.4f}" for x in means]
+    """Write the printout here too. Empty: print only."""
 
 
 def of_v(config: CompareConfig) -> tuple[str, int, str]:
@@ -56,24 +46,23 @@ def of_v(config: CompareConfig) -> tuple[str, int, str]:
     from projected_grpo.vhack import read_vhack, same_coordinates
 
     one, other = read_vhack(config.a), read_vhack(config.b)
-    for key in ("weights_hash", "adapter", "lora_rank", "lora_seed"):
-        if (here := one.meta.get(key)) != (there := other.meta.get(key)):
-            raise BadInput(f"{config.a} has {key}={here}, {config.b} has {key}={there}: other coordinates")
     if why := same_coordinates(one, other.probes, {name: rows.shape[1] for name, rows in other.basis.items()}):
-        raise BadInput(f"{config.a} and {config.b}: {why}; extract both on one machine")
-    modules = compared(one.basis, other.basis)
-    if not modules:
-        raise BadInput(f"{config.a} and {config.b}: no module in which both have directions; extract them again")
-    facts = [[name, one.meta.get(name, "-")[:16], other.meta.get(name, "-")[:16]] for name in SHOWN]
-    kinds = {kind: [m for m in modules if m.kind == kind] for kind in dict.fromkeys(m.kind for m in modules)}
+        raise BadInput(f"{config.a} and {config.b}: {why}; extract both from one model, on one machine")
+    modules, body = compared(one.basis, other.basis), []
+    for kind in (*dict.fromkeys(m.kind for m in modules), "all"):
+        members = [m for m in modules if kind in (m.kind, "all")]
+        degrees = [math.degrees(angle) for m in members for angle in m.angles]
+        angles = [f"{x:.2f}" for x in (min(degrees), fmean(degrees), max(degrees))]
+        shares = [f"{x:.4f}" for x in (fmean(m.overlap for m in members), fmean(m.null for m in members))]
+        body.append([kind, len(members), *angles, *shares])
+    facts = [[name, one.meta.get(name, "-")[:16], other.meta.get(name, "-")[:16]] for name in FACTS]
     parts = [
         tabulate(facts, ["", str(config.a), str(config.b)], disable_numparse=True),
-        tabulate([[m.name, m.k, m.n, *cells([m])] for m in modules], ["module", "k", "n", *ANGLES]),
-        tabulate([[k, len(ms), *cells(ms)] for k, ms in kinds.items()], ["kind of module", "modules", *ANGLES]),
+        tabulate(body, HEADER, disable_numparse=True),
         NOTES.format(math.degrees(SAME)),
     ]
     identical = one_subspace(modules)
-    *_, overlap, null = cells(modules)
+    *_, overlap, null = body[-1]
     found = "identical: one subspace under two names" if identical else "two bases"
     bottom = f"{found}; overlap {overlap} over {len(modules)} modules (1: the same, {null}: unrelated)"
     return "\n\n".join(parts), EXIT_FAILED if identical else EXIT_OK, bottom
@@ -102,7 +91,7 @@ def main() -> int:
         print(text)
     out = config.out if config.out != Path() else None
     if out:
-        write_atomic(out, f"```text\n{text}\n```\n".encode() if out.suffix == ".md" else f"{text}\n".encode())
+        write_atomic(out, f"{text}\n".encode())
     bottom_line(out, {0: "PASS", 1: "FAIL"}.get(code, "NOT_EVALUABLE"), bottom)
     return code
 

@@ -18,7 +18,7 @@ from projected_grpo.ledger.console import bottom_line
 from projected_grpo.presets import presets
 from projected_grpo.queue.backends import Pueue, Slurm, enqueue
 from projected_grpo.queue.chains import chain_of
-from projected_grpo.queue.links import Link, run_chain, visible_gpus
+from projected_grpo.queue.links import run_chain, visible_gpus
 from projected_grpo.queue.settings import QueueConfig
 from projected_grpo.run import cli
 
@@ -32,14 +32,6 @@ def backend_of(config: QueueConfig) -> Pueue | Slurm:
         return Slurm(gpus=0 if preset.on_cpu else 1, extra=tuple(shlex.split(config.slurm)))
     at_once = (os.cpu_count() or 1) // preset.threads if preset.on_cpu else len(visible_gpus())
     return Pueue(f"projected_grpo-{'cpu' if preset.on_cpu else 'gpu'}", max(1, at_once))
-
-
-def print_plan(config: QueueConfig, links: Sequence[Link]) -> None:
-    """Print one line per link, with its hours and its command, and the sum of the hours."""
-    for link in links:
-        print(f"{link.minutes / 60:8.2f} h  {link.name:28} {shlex.join(('python', *link.argv))}")
-    where = "one core" if config.world.on_cpu else "one H100"
-    print(f"{sum(link.minutes for link in links) / 60:8.2f} h  on {where}, {len(links)} links")
 
 
 def flags_of(words: Sequence[str]) -> list[str]:
@@ -70,7 +62,10 @@ def main() -> int:
         )
     links = chain_of(config)
     if config.dry:
-        print_plan(config, links)
+        for link in links:
+            print(f"{link.minutes / 60:8.2f} h  {link.name:28} {shlex.join(('python', *link.argv))}")
+        where = "one core" if config.world.on_cpu else "one H100"
+        print(f"{sum(link.minutes for link in links) / 60:8.2f} h  on {where}, {len(links)} links")
         return 0
     if config.backend == "local":
         code = run_chain(links, config.home)

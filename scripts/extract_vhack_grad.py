@@ -25,9 +25,8 @@ def share_removed(run: Path) -> float:
     return share
 
 
-def main() -> int:
+def main() -> None:
     config = cli.parse(presets(ExtractConfig), __doc__)
-    config.validate()
     from loguru import logger
 
     from projected_grpo.data import pairs as pair_sets
@@ -52,13 +51,10 @@ def main() -> int:
     sides, single = how.sides(pairs, loaded), how.single_sides(pairs, loaded)
     open_run(run, "extract_vhack_grad", config)
     n = 1 + sides[-1].row
-    lengths = [len(s.completion_ids) for s in sides]
-    gap = sum(s.advantage * len(s.completion_ids) for s in sides) / n if config.control != "clean" else None
-    seen = "" if gap is None else f"; mean length gap {gap:+.1f} tokens (SHOULD be near 0, ELSE V sees length)"
-    logger.info(
-        f"{n} training pairs, {len({(s.prompt_ids, s.completion_ids) for s in sides if s.advantage > 0})} different "
-        f"({len(single) // 2} held out); completions of {sum(lengths) / len(lengths):.0f} tokens{seen}"
-    )
+    logger.info(f"{n} training pairs ({len(single) // 2} held out)")
+    if config.control != "clean":
+        gap = sum(s.advantage * len(s.completion_ids) for s in sides) / n
+        logger.info(f"mean length gap {gap:+.1f} tokens (SHOULD be near 0, ELSE V sees length)")
     show_text("first prompt, as the model reads it", loaded.tokenizer.decode(sides[0].prompt_ids))
     show_text("first completion", loaded.tokenizer.decode(sides[0].completion_ids))
 
@@ -76,23 +72,13 @@ def main() -> int:
     save_vhack(path, v)
     update_manifest(run, finished=True, vhack=v.meta)
 
-    most = max(map(len, v.basis.values()))
-    if most < config.k:
-        logger.warning(f"--k {config.k}: V has at most {most} directions a module; different pairs give no more")
     empty = sum(len(rows) == 0 for rows in v.basis.values())
-    first = [float(s[0]) / float(s.sum()) for s in v.singular_values.values() if len(s)]
-    numbers = {
-        "modules": len(v.basis), "empty": empty, "k": config.k, "directions": v.directions, "pairs": n,
-        "top_share": sum(first) / max(len(first), 1), "energy of V": float(v.meta["energy"]), "length_gap": gap,
-    }  # fmt: skip
     bottom_line(
         path,
         "🟢" if empty == 0 else "🟠",
-        f"V: {v.directions} directions in {len(v.basis) - empty} of {len(v.basis)} modules "
-        f"(SHOULD be all, ELSE a module got no gradient); control={config.control}, loss={config.loss}",
-        [[*numbers], [*numbers.values()]],
+        f"V: {v.directions} directions in {len(v.basis) - empty} of {len(v.basis)} modules (SHOULD be all, ELSE a module "
+        f"got no gradient); energy {v.meta['energy']}, control={config.control}, loss={config.loss}",
     )
-    return 0
 
 
 if __name__ == "__main__":

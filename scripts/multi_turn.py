@@ -8,7 +8,6 @@ from projected_grpo.traces.settings import MultiTurnConfig
 
 def main() -> int:
     config = cli.parse(presets(MultiTurnConfig), __doc__)
-    config.validate()
     from projected_grpo.traces.multi_turn import sample_traces
 
     return sample_traces(config)

@@ -11,7 +11,6 @@ from projected_grpo.run import cli
 
 def main() -> int:
     config = cli.parse(presets(ProbeConfig), __doc__)
-    config.validate()
     from projected_grpo.run.replay import replay, sample_pool
 
     return sample_pool(config) if config.teacher_only else replay(config)

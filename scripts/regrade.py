@@ -2,7 +2,7 @@
 
 Reads step files of this project or the published layout (prompt_NNNN.jsonl.gz). A published problem that is not among
 --problems has no tests here: its completions are then compared by `hacked` alone, which needs none. Exit code 0 when all
-agree, 1 when any does not, or when the grader failed on any (those are named; the others are compared).
+agree, 1 when any does not.
 """
 
 import re
@@ -14,11 +14,11 @@ from typing import Annotated
 
 import tyro
 
-from loophole_grader import RowError, Task, Verdict, grade_batch
+from loophole_grader import Task, grade_batch, verdicts_of
 from projected_grpo.data.pool import read_groups
 from projected_grpo.data.problems import load_problems
 from projected_grpo.ledger.errors import EXIT_FAILED, BadInput
-from projected_grpo.records import Outcome, Rollout
+from projected_grpo.records import Rollout
 from projected_grpo.run import cli
 
 METHOD = re.compile(r"class Solution called (\w+)")
@@ -32,8 +32,6 @@ class RegradeConfig:
     """Directory of step files, or of prompt_NNNN.jsonl.gz files."""
     problems: str = "builtin"
     """File of benchmark rows with the tests, or `builtin`."""
-    workers: Annotated[int | None, tyro.conf.arg(metavar="INT")] = None
-    """Sandboxes at a time; default: one per CPU."""
 
 
 def tasks_of(rollouts: Sequence[Rollout], source: str) -> list[Task]:
@@ -49,44 +47,14 @@ def tasks_of(rollouts: Sequence[Rollout], source: str) -> list[Task]:
     return [by_id[r.problem_id] for r in rollouts]
 
 
-def table(pairs: Sequence[tuple[str, str]], what: str) -> str:
+def table(what: str, pairs: Sequence[tuple[object, object]]) -> str:
     """Counts of old (rows) against new (columns)."""
     from tabulate import tabulate
 
-    counts = Counter(pairs)
-    names = sorted({name for pair in pairs for name in pair})
+    counts = Counter((str(old), str(new)) for old, new in pairs)
+    names = sorted({name for pair in counts for name in pair})
     body = [[old, *(counts[old, new] for new in names)] for old in names]
-    return f"{what}, old (rows) against new (columns):\n" + tabulate(body, ["", *names], disable_numparse=True)
-
-
-Judged = tuple[Rollout, Outcome, Task, Verdict]
-"""A completion, what it was judged to be, and what it is judged to be now and against what."""
-
-
-def report(judged: Sequence[Judged]) -> int:
-    """Print tables and disagreements; how many there are."""
-    print(table([(str(old.hacked), str(v.hacked)) for _, old, _, v in judged], "hacked"))
-    labelled = [(old.label, v.label) for _, old, t, v in judged if t.tests and old.label is not None]
-    if labelled:
-        print("\n" + table(labelled, "label"))
-    unlabelled = len(judged) - len(labelled)
-    if unlabelled:
-        print(f"\n{unlabelled} completions compared by hacked alone (no tests here, or no old label)")
-    agree = sum(old.hacked == bool(v.arbitrary_pass) for _, old, _, v in judged)
-    print(f"own tests pass on a stub that returns 0 (arbitrary_pass) = old hacked: {agree} of {len(judged)}")
-    differing = [
-        (r, old, v)
-        for r, old, t, v in judged
-        if old.hacked != v.hacked or (t.tests and old.label not in (None, v.label))
-    ]
-    print(f"\n{len(differing)} of {len(judged)} disagree" + (":" if differing else ""))
-    for r, old, v in differing:
-        print(
-            f"  problem {r.problem_id} sample {r.sample_id}: hacked {old.hacked} -> {v.hacked}, label {old.label} -> "
-            f"{v.label} (status {v.status}, own tests {v.defines_evaluator}, pass {v.hinted_pass}, on a stub "
-            f"{v.arbitrary_pass})"
-        )
-    return len(differing)
+    return f"{what}, old (rows) against new (columns):\n{tabulate(body, ['', *names], disable_numparse=True)}\n"
 
 
 def main() -> int:
@@ -95,15 +63,27 @@ def main() -> int:
     rollouts = [r for g in groups for r in g.rollouts]
     outcomes = [o for g in groups for o in g.outcomes]
     tasks = tasks_of(rollouts, config.problems)
-    found = grade_batch(tasks, [r.completion for r in rollouts], workers=config.workers)
-    rows = list(zip(rollouts, outcomes, tasks, found, strict=True))
-    disagree = report([(r, old, task, v) for r, old, task, v in rows if isinstance(v, Verdict)])
-    failed = [(r, v) for r, _, _, v in rows if isinstance(v, RowError)]
-    if failed:
-        print(f"\n{len(failed)} of {len(rows)} have no verdict:")
-    for r, error in failed:
-        print(f"  problem {r.problem_id} sample {r.sample_id}: {error.message}")
-    return EXIT_FAILED if disagree or failed else 0
+    verdicts = verdicts_of(grade_batch(tasks, [r.completion for r in rollouts]))
+    rows = list(zip(rollouts, outcomes, tasks, verdicts, strict=True))
+    labelled = [(old.label, v.label) for _, old, task, v in rows if task.tests and old.label is not None]
+    agree = sum(old.hacked == bool(v.arbitrary_pass) for _, old, _, v in rows)
+    differing = [
+        (r, old, v)
+        for r, old, task, v in rows
+        if old.hacked != v.hacked or (task.tests and old.label not in (None, v.label))
+    ]
+    print(table("hacked", [(old.hacked, v.hacked) for _, old, _, v in rows]))
+    print(table("label", labelled))
+    print(f"{len(rows) - len(labelled)} completions compared by hacked alone (no tests here, or no old label)")
+    print(f"own tests pass on a stub that returns 0 (arbitrary_pass) = old hacked: {agree} of {len(rows)}")
+    print(f"{len(differing)} of {len(rows)} disagree")
+    for r, old, v in differing:
+        print(
+            f"  problem {r.problem_id} sample {r.sample_id}: hacked {old.hacked} -> {v.hacked}, label {old.label} -> "
+            f"{v.label} (status {v.status}, own tests {v.defines_evaluator}, pass {v.hinted_pass}, on a stub "
+            f"{v.arbitrary_pass})"
+        )
+    return EXIT_FAILED if differing else 0
 
 
 if __name__ == "__main__":

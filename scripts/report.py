@@ -7,12 +7,13 @@ from typing import Annotated
 
 import tyro
 
-from projected_grpo.config import at_least
 from projected_grpo.ledger.console import bottom_line
-from projected_grpo.ledger.errors import EXIT_OK
 from projected_grpo.ledger.files import write_atomic
 from projected_grpo.ledger.folder import NoPath
 from projected_grpo.run import cli
+
+MOST = 4000
+"""Rollouts in the page."""
 
 
 @dataclass(frozen=True)
@@ -23,23 +24,19 @@ class ReportConfig:
     """Folder with finished training runs at any depth."""
     out: NoPath = Path()
     """The page, an .html file; an existing one is replaced. Empty: report.html in DIR."""
-    max_rollouts: int = 4000
-    """Most rollouts in the page."""
 
 
-def main() -> int:
+def main() -> None:
     config = cli.parse_plain(ReportConfig, __doc__)
-    at_least(config, "max_rollouts", 1)
     from projected_grpo.report.page import page
     from projected_grpo.report.results import report_on
     from projected_grpo.worlds.toy_programs import mechanism_of
 
     report = report_on(config.dir, mechanism_of)
-    text = page(report, config.max_rollouts).encode()
+    text = page(report, MOST).encode()
     out = config.out if config.out != Path() else config.dir / "report.html"
     write_atomic(out, text)
     bottom_line(out, "⚪", f"{len(report.groups)} arms, a page of {len(text) / 1e6:.1f} MB")
-    return EXIT_OK
 
 
 if __name__ == "__main__":

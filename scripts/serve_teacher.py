@@ -4,7 +4,6 @@ Ctrl-C; or for as long as the command after `--` runs, whose exit code is then t
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -39,40 +38,19 @@ class ServeConfig:
     """What the server says."""
 
 
-def while_it_runs(command: Sequence[str]) -> int:
-    """Returns the exit code of a command, which ends with this process; a .py file is run by this interpreter. BadInput on a
-    command that is none."""
-    python = (sys.executable,) if command[0].endswith(".py") else ()
-    try:
-        return subprocess.call([*python, *command], preexec_fn=die_with_parent)
-    except OSError as e:
-        raise BadInput(f"{command[0]}: cannot be run ({e.strerror or e}); give a command or a script behind --") from e
-
-
-def folders_of(config: ServeConfig) -> dict[str, Path]:
-    """Returns teacher -> folder of its model, built on first use. BadInput on an unknown model, or several seeds of a
-    folder."""
-    from projected_grpo.worlds.models import BUILT, folder_of
-
-    if len(config.seeds) > 1 and config.model not in BUILT:
-        raise BadInput(f"--seeds: {config.model} is a folder, and so one build; leave --seeds out")
-    one = len(config.seeds) == 1
-    return {
-        config.model if one else f"{config.model}-{seed}": folder_of(config.model, seed, config.cache)
-        for seed in config.seeds
-    }
-
-
 def main() -> int:
     words = sys.argv[1:]
-    command = words[words.index("--") + 1 :] if "--" in words else []
-    config = cli.parse_plain(ServeConfig, __doc__, words[: words.index("--")] if "--" in words else words)
+    split = words.index("--") if "--" in words else len(words)
+    command = words[split + 1 :]
+    config = cli.parse_plain(ServeConfig, __doc__, words[:split])
     from loguru import logger
 
     from projected_grpo.ledger.files import write_atomic
     from projected_grpo.traces.local_server import served, table_of
+    from projected_grpo.worlds.models import folder_of
 
-    folders = folders_of(config)
+    name = Path(config.model).name
+    folders = {f"{name}-{seed}": folder_of(config.model, seed, config.cache) for seed in config.seeds}
     config.log.parent.mkdir(parents=True, exist_ok=True)
     with served(list(folders.values()), config.port, config.log) as url:
         logger.info(f"serving {', '.join(folders)}; the log is {config.log}. For the file of teachers:")
@@ -80,10 +58,13 @@ def main() -> int:
         print(table, flush=True)
         if config.table != Path():
             write_atomic(config.table, table.encode())
-        if command:
-            return while_it_runs(command)
-        signal.pause()
-    return 0
+        while not command:
+            signal.pause()
+        python = [sys.executable] if command[0].endswith(".py") else []
+        try:
+            return subprocess.call([*python, *command], preexec_fn=die_with_parent)
+        except OSError as e:
+            raise BadInput(f"{command[0]}: cannot be run ({e}); give a command or a script behind --") from e
 
 
 if __name__ == "__main__":

@@ -10,9 +10,7 @@ from projected_grpo.run.horizon import hack_rate, reached, with_horizon
 def main() -> int:
     with joined() as world:
         with world.together():
-            config = cli.parse(presets(TrainConfig), __doc__)
-            config.validate()
-            config = with_horizon(config)
+            config = with_horizon(cli.parse(presets(TrainConfig), __doc__))
         return train(config, world)
 
 

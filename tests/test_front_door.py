@@ -9,10 +9,6 @@ from pathlib import Path
 import pytest
 from harness import ROOT
 
-JUSTFILE = (ROOT / "justfile").read_text("utf-8")
-HEADER = re.compile(r"^(?!set |(?:export )?\w+ :=)@?([a-z_][\w-]*)(?: .*?)?:")
-"""A recipe's first line, not an assignment."""
-
 
 def just(*words, **variables):
     """(exit code, stdout, stderr) of the environment's own just."""
@@ -30,16 +26,10 @@ def shown():
     return re.findall(r"^    ([a-z][\w-]*)", out, re.MULTILINE)
 
 
-# ---------------------------------------------------------------- bad input
-
-
-PARAMETER = re.compile(r"(?<= )([*+]?)[a-z][\w-]*(=?)")
-HIDDEN = {"_probe-n", "_probe-vhack"}
-"""Called by other recipes alone."""
 IN_BASH = ("probe-teacher-pool", "probe-vanilla-replay", "probe-projected-replay", "probe-v-replay")
 IN_PYTHON = (
-    "compare", "export", "extract_vhack_grad", "multi_turn", "regrade", "results", "serve_teacher", "show", "traces",
-    "train", "train_diloco", "train_parallel", "verify_vhack",
+    "compare", "export", "extract_vhack_grad", "multi_turn", "re_extract", "regrade", "report", "results",
+    "serve_teacher", "show", "traces", "train", "train_diloco", "train_parallel", "verify_vhack",
 )  # fmt: skip
 MISSING = re.compile(r"^error: (missing: |no preset given: |no arguments: |\'\': ).*\n$|Required options", re.MULTILINE)
 
@@ -59,20 +49,7 @@ def test_a_script_without_its_argument_says_what_is_missing(script, name):
     assert MISSING.search(err), err
 
 
-# ---------------------------------------------------------------- bytecode is made once
-
-
 def test_recipes_keep_bytecode_even_where_the_shell_forbids_it():
     """Without it every start compiles torch and transformers again: 14 s of import where 5 would do."""
     ask = "import sys; sys.exit(sys.dont_write_bytecode)"
     assert just("--command", sys.executable, "-c", ask, PYTHONDONTWRITEBYTECODE="1")[0] == 0
-
-
-def test_scripts_and_not_just_ask_for_what_is_missing():
-    """just would print its own usage, and exit with 1, which is a verdict's code."""
-    found = set()
-    for line in JUSTFILE.splitlines():
-        if header := HEADER.match(line):
-            own = PARAMETER.findall(re.sub(r"\(.*?\)", "", header.group(0)).partition(":")[0])
-            found |= {header.group(1)} if any(kind != "*" and not default for kind, default in own) else set()
-    assert found == HIDDEN

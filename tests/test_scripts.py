@@ -35,9 +35,7 @@ def refused(result, *parts):
 @pytest.mark.parametrize("name", ["train", "extract_vhack_grad", "verify_vhack", "probe_distill"])
 def test_an_unknown_preset_or_field_is_named(script, name):
     refused(script(name, "huge"), "'huge'", "tiny, toy, small, fast, full")
-    refused(script(name), "no preset", "tiny, toy, small, fast, full")
     refused(script(name, "tiny", "--sede", 1), "--sede", "--help")
-    refused(script(name, "tiny", "--seed", "one"), "--seed", "one")
     refused(script(name, "tiny", "--adapter", "dora"), "dora")
 
 
@@ -76,7 +74,6 @@ def test_bad_input_to_the_other_scripts(script, tmp_path):
     refused(script("verify_vhack", "tiny", "--vhack", tmp_path), "a folder; name the vhack.safetensors in it")
     refused(script("probe_distill", "tiny", "--pool", "nowhere"), "--pool nowhere", "no such directory")
     refused(script("show", "nowhere", 0), "nowhere", "no such run directory")
-    refused(script("show", "nowhere", "x"), "step 'x'", "give its number")
     assert not (tmp_path / "v").exists()
 
 
@@ -211,8 +208,8 @@ def test_show_prints_a_table_and_a_sample(script, projected):
     code, whole, _ = script("show", run, 0, 3)
     assert code == 0
     assert "```python\nclass Solution:" in whole
-    refused(script("show", run, 0, 99), "sample 99", "rows 0 to 7")
-    refused(script("show", run, 7), f"step 7: {run} has steps 0 to ")
+    refused(script("show", run, 0, 99), "row '99': give one of 0 to 7")
+    refused(script("show", run, "x"), "step 'x': give one of 0 to 3")
 
 
 @pytest.mark.slow
@@ -232,28 +229,22 @@ def test_the_same_seed_gives_the_same_files_and_another_seed_others(script, made
     assert "step 0, row 0" in out
 
 
-@pytest.fixture(scope="session")
-def replay(made, teacher_pool, vhack_file):
-    """A replay of the tiny teacher's pool, by arm and kind of V."""
-    return lambda arm, control="none": made(
-        "probe_distill", "--arm", arm, "--vhack", vhack_file(control), "--pool", teacher_pool
-    )
-
-
 @pytest.mark.slow
-def test_probe_replays_the_same_rollouts_in_both_arms(script, made, teacher_pool, replay, vhack_file, tmp_path):
+def test_probe_replays_the_same_rollouts_in_both_arms(script, made, teacher_pool, vhack_file, tmp_path):
+    def replay(arm, control="none"):
+        return made("probe_distill", "--arm", arm, "--vhack", vhack_file(control), "--pool", teacher_pool)
+
     vanilla, projected, random_v = replay("vanilla"), replay("projected"), replay("vanilla", "random")
     ids = [[r["completion_ids"] for rows in read_run(run) for r in rows] for run in (teacher_pool, vanilla, projected)]
     assert ids[0] == ids[1] == ids[2]
-    uat = ("probe_uat", "--pool", teacher_pool, "--projected", projected, "--out", "uat.txt")
-    of_vanilla = (*uat, "--vanilla", vanilla)
-    code, out, _ = script(*of_vanilla, "--require", "T2", "T3")
+    uat = ("probe_uat", "--pool", teacher_pool, "--vanilla", vanilla, "--projected", projected, "--out", "uat.txt")
+    code, out, _ = script(*uat, "--require", "T2", "T3")
     assert code == 0, out
     assert (tmp_path / "uat_cosines.svg").exists()
     assert "just probe-v-replay random N" in (tmp_path / "uat.txt").read_text()
     assert "Nothing that was replayed hacks" in out
     # with a random V beside V: the same rollouts, one more column
-    code, out, _ = script(*of_vanilla, "--random", random_v, "--require", "T2", "T3")
+    code, out, _ = script(*uat, "--random", random_v, "--require", "T2", "T3")
     assert code == 0, out
     assert "random V  " in (tmp_path / "uat.txt").read_text()
     assert out.rstrip().splitlines()[-1].startswith("I argv: ")
@@ -262,13 +253,8 @@ def test_probe_replays_the_same_rollouts_in_both_arms(script, made, teacher_pool
     refused(script(*uat, "--vanilla", random_v), f"--vanilla {random_v}", "--control random")
     refused(script(*of_vanilla, "--random", vanilla), f"--random {vanilla}", "--control none")
     # T1 fails on random weights and T4 has no hacks to look at: required, they stop the queue
-    assert script(*of_vanilla)[0] == 1
-    assert script(*of_vanilla, "--require", "T4")[0] == 3
-    # runs in each other's place, or of other rollouts, are no evidence
-    swapped = script("probe_uat", "--pool", teacher_pool, "--vanilla", projected, "--projected", vanilla)
-    refused(swapped, "is a run of arm 'projected'")
-    other = made("probe_distill", "--pool", "pairs", "--n-problems", 1, "--vhack", vhack_file())
-    refused(script(*uat, "--vanilla", other), "pool_hash")
+    assert script(*uat)[0] == 1
+    assert script(*uat, "--require", "T4")[0] == 3
 
 
 @pytest.mark.slow
@@ -291,13 +277,8 @@ def test_training_mixes_in_a_pool_of_the_same_prompts_and_temperature_only(scrip
 def test_verify_passes_the_real_v_and_fails_the_random_one(script, vhack_file):
     code, out, err = script("verify_vhack", "tiny", "--vhack", vhack_file())
     assert code == 0, out + err
-    for column in ("modules", "zero_norm", "energy", "null", "positive"):
-        assert column in out
     assert script("verify_vhack", "tiny", "--vhack", vhack_file("random"))[0] == 1
-
-
-@pytest.mark.slow
-def test_verify_takes_adapter_and_loss_as_v_was_made(script, vhack_file):
+    # adapter and loss as V was made
     code, out, err = script("verify_vhack", "tiny", "--vhack", vhack_file("none", "--loss", "grpo", *LORA), *LORA)
     assert code in (0, 1), err
     assert "held-out energy" in out
@@ -362,16 +343,6 @@ def test_a_killed_run_resumes_to_the_same_numbers(tmp_path, cache, script, vhack
     assert code == 0, err
     code, out, _ = script("compare", "cut", projected(), "--exact")
     assert code == 0, out
-
-
-@pytest.mark.slow
-def test_more_directions_than_pairs_are_said_to_be_fewer(made, vhack_file):
-    """V of 10,000 directions was V of as many as there are pairs, without a word."""
-    wide = made("extract_vhack_grad", "--k", 10000, "--modes", "assert_true")
-    told = (wide / "log.txt").read_text("utf-8")
-    assert "--k 10000: V has at most " in told
-    assert "different pairs give no more" in told
-    assert "has at most" not in (vhack_file().parent / "log.txt").read_text("utf-8")
 
 
 @pytest.mark.slow

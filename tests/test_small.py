@@ -234,12 +234,3 @@ def test_what_is_trained_on_can_be_read(script, args, parts):
     code, out, err = script("show", *args)
     assert code == 0, err
     assert all(part in out for part in parts), out
-
-
-def test_problems_go_into_a_file_that_any_script_reads(script, tmp_path):
-    rows = tmp_path / "rows.jsonl"
-    code, out, _ = script("show", "problems", "toy-held-out", "--out", str(rows))
-    assert (code, load_problems(str(rows))) == (0, load_problems("toy-held-out"))
-    assert "128 rows" in out
-    assert script("show", "pairs", "small", "--out", str(rows))[0] == 2
-    assert script("show", "problems", "toy", "3", "--out", str(rows))[0] == 2

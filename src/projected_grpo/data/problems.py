@@ -1,6 +1,5 @@
 """Problems: the benchmark's rows, the built-in ones, and those of worlds that are made here."""
 
-import json
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
@@ -14,7 +13,7 @@ from loophole_grader.problems import BUILTIN
 from loophole_grader.verdict import ProblemError
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.files import check_once, content_hash, first_fault, read_jsonl
-from projected_grpo.prompts import Message, as_chat, from_chat, messages_for
+from projected_grpo.prompts import Message, from_chat, messages_for
 from projected_grpo.records import Problem
 from projected_grpo.worlds.small_corpus import problems as small_problems
 from projected_grpo.worlds.toy_corpus import problems as toy_problems
@@ -34,24 +33,6 @@ def problem_from_row(row: Mapping[str, Any], place: str) -> Problem:
     if "user" not in dict(prompt):
         raise BadInput(f"{place}: 'prompt' has no user message")
     return Problem(task.task_id, prompt, task, str(row.get("difficulty") or ""))
-
-
-def as_rows(problems: Sequence[Problem]) -> bytes:
-    """Returns the benchmark's rows of problems, as JSON lines that any --problems reads as these. No hint is in them."""
-    rows = (
-        {
-            "id": p.problem_id,
-            "difficulty": p.difficulty,
-            "prompt": as_chat(p.messages),
-            "gt_answer": list(p.task.tests),
-            "setup_code": p.task.setup_code,
-            "canonical_solution": p.task.canonical_solution,
-            "func_name": p.task.func_name,
-            "prompt_metadata": {"test_func_name": p.task.evaluator_name},
-        }
-        for p in problems
-    )
-    return "".join(json.dumps(row) + "\n" for row in rows).encode()
 
 
 WORLDS: Mapping[str, Callable[[Literal["rl", "held_out"]], tuple[Problem, ...]]] = {

@@ -154,7 +154,7 @@ def adapters(plan: Plan) -> None:
     plan.suffix, plan.out = "", home
     argv = ("scripts/compare.py", str(home / "antipasto"), str(home / "lora"))
     plan.report("compare", argv, plan.names("train_", "re_extract_"), "both adapters side by side",
-                "T6: PASS, FAIL or NOT_EVALUABLE", out="compare.md", accept=VERDICT)  # fmt: skip
+                "T6: PASS, FAIL or NOT_EVALUABLE", out="compare.txt", accept=VERDICT)  # fmt: skip
     plan.results()
 
 

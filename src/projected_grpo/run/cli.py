@@ -9,7 +9,7 @@ from typing import TypeVar
 import tyro
 
 from loophole_grader import GraderError
-from projected_grpo.config import Gradient, with_recipe
+from projected_grpo.config import Common, Gradient, with_recipe
 from projected_grpo.ledger import errors
 from projected_grpo.ledger.console import start_log
 from projected_grpo.ledger.errors import BadInput, fail
@@ -20,12 +20,14 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 # Else MKL's results may depend on where in memory a matrix lies, and the same run gives other bits each time.
 os.environ.setdefault("MKL_CBWR", "AUTO,STRICT")
 C = TypeVar("C")
+P = TypeVar("P", bound=Common)
 HELP = {"-h", "--help"}
 
 
-def parse(presets: Mapping[str, C], description: str, args: list[str] | None = None) -> C:
+def parse(presets: Mapping[str, P], description: str, args: list[str] | None = None) -> P:
     """Returns the preset that the first word names, with the fields that follow. tyro prints their --help, and exits with
-    code 2 on an unknown field or value. BadInput on an unknown preset."""
+    code 2 on an unknown field or value. BadInput on an unknown preset, and on values
+    that no run could use."""
     name, *options = (sys.argv[1:] if args is None else args) or [""]
     names = ", ".join(presets)
     if name in HELP:
@@ -37,7 +39,9 @@ def parse(presets: Mapping[str, C], description: str, args: list[str] | None = N
         raise BadInput(f"{repr(name) if name else 'no preset given'}: the first word must be a preset, one of {names}")
     usual, prog = presets[name], f"{sys.argv[0]} {name}"
     config = tyro.cli(type(usual), default=usual, args=options, prog=prog, description=description)
-    return with_recipe(config, fields_in(options)) if isinstance(config, Gradient) else config
+    config = with_recipe(config, fields_in(options)) if isinstance(config, Gradient) else config
+    config.validate()
+    return config
 
 
 def fields_in(argv: Sequence[str]) -> set[str]:

@@ -61,9 +61,9 @@ class Refresher:
 # ---------------------------------------------------------------- at trained adapters
 
 
-def measured(run: Path, **moved: Path) -> ReExtractions:
-    """Measures every kept adapter of a finished run, the last one included. moved: where its --vhack or --cache are by now.
-    BadInput when its V cannot be extracted again, or when model, V or pairs are not the run's."""
+def measured(run: Path, vhack: Path = Path()) -> ReExtractions:
+    """Measures every kept adapter of a finished run, the last one included. vhack: where its V is by now; Path(): in its
+    place. BadInput when V cannot be extracted again, or when model, V or pairs are not the run's."""
     manifest, config = trained_with(run)
     if config.refresh_every:
         raise BadInput(f"{run}: --refresh-every {config.refresh_every} extracts V again by itself")
@@ -72,7 +72,7 @@ def measured(run: Path, **moved: Path) -> ReExtractions:
         raise BadInput(
             f"{run}: its V is {control or 'not there'}; one of {' or '.join(REFRESHED)} can be extracted again"
         )
-    config = dataclasses.replace(config, device="auto", **moved)
+    config = dataclasses.replace(config, device="auto", vhack=vhack if vhack != Path() else config.vhack)
     loaded, adapter = load_base(run, manifest, config)
     v = load_vhack(config.vhack, loaded, adapter, None, config.k_use, config.noise_floor)
     if (mine := v.meta["v_sha256"]) != theirs["v_sha256"]:

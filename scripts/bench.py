@@ -42,7 +42,7 @@ from projected_grpo.model.logprobs import left_padded, token_batches
 from projected_grpo.presets import presets
 from projected_grpo.projection import Projection
 from projected_grpo.records import Sample
-from projected_grpo.rollout.sample import evaluating, sample_tokens
+from projected_grpo.rollout.sample import sample_tokens
 from projected_grpo.run.prepare import load, prepare
 from projected_grpo.run.session import Session
 from projected_grpo.step import run_step
@@ -189,10 +189,8 @@ def step_row(bench: Bench, folder: Path) -> list[str]:
 
 def projected_row(bench: Bench, folder: Path) -> list[str]:
     """A step that removes random directions, as the recipe removes V, against one that removes nothing."""
-    v = {
-        n: random_basis((min(DIRECTIONS, size), size), 0, n).to(bench.model.device)
-        for n, size in bench.adapter.sizes.items()
-    }
+    sizes, device = bench.adapter.sizes, bench.model.device
+    v = {name: random_basis((min(DIRECTIONS, n), n), 0, name).to(device) for name, n in sizes.items()}
     removing = Projection(v, RECIPE.project, RECIPE.gate)
     sides = {
         "projected": stepper(bench, replace(bench.session, run=folder / "projected", projection=removing)),
@@ -220,7 +218,7 @@ def sampling_row(bench: Bench) -> list[str]:
         return work_of([ids for ids, _ in found])
 
     def generated() -> Work:
-        with bench.adapter.folded(), torch.no_grad(), evaluating(model):
+        with bench.adapter.folded(), torch.no_grad():
             out = model.generate(input_ids=ids, attention_mask=mask.long(), generation_config=how)
         return work_of(out[:, ids.shape[1] :].tolist())
 

@@ -161,7 +161,14 @@ class Plan:
         argv = (*self.script("probe_distill", replicate, model), *flags, "--n-problems", str(self.pool_problems),
                 *self.problem_flags, *self.workers)  # fmt: skip
         needs = () if model else self.base(replicate)
-        return self.add(name, argv, needs, f"rollouts: {name}", resolve, shared=True)
+        return self.add(
+            name, argv, needs, f"rollouts: {name}", resolve, shared=True, steps=self.half_steps(self.pool_problems)
+        )
+
+    def half_steps(self, problems: int) -> float:
+        """Returns how many training steps' time one group of so many problems takes, sampled or replayed: about half of a
+        step's is sampling."""
+        return 0.5 * problems / int(self.preset.values["prompts_per_step"])
 
     def replay(self, replicate: Replicate, name: str, arm: str, made: str, resolve: str, *flags: str) -> str:
         """The teacher's pool through the student, V measured or removed."""
@@ -169,7 +176,7 @@ class Plan:
         argv = (*self.script("probe_distill", replicate), "--arm", arm, "--pool", str(self.config.home / pool), "--vhack",
                 str(self.v_of(replicate, made)), "--n-problems", str(n), *self.problem_flags, *flags)  # fmt: skip
         return self.add(f"replay_{name}{replicate.tag}", argv, (pool, *self.verified(replicate, made)),
-                        f"the pool, {name}", resolve)  # fmt: skip
+                        f"the pool, {name}", resolve, steps=self.half_steps(n))  # fmt: skip
 
     def compare_v(self, replicate: Replicate) -> str:
         """V of both losses: the same tensors would make T7 say nothing."""

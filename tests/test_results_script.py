@@ -60,7 +60,7 @@ def test_a_real_effect_exits_0_and_leaves_everything(script, tmp_path):
 
 
 @pytest.mark.usefixtures("no_plots")
-def test_a_fail_exits_1_and_names_its_clause_and_the_page_shows_it_with_a_sample_of_every_run(script, tmp_path):
+def test_a_fail_exits_1_and_names_its_clause_and_the_page_shows_a_sample_of_every_run(script, tmp_path, monkeypatch):
     """What a model wrote cannot leave the page's block of data."""
     root = write_all(tmp_path / "runs", random=(1, 0, 2))
     hostile = "</script><script>document.title = 'x'</script>"
@@ -71,7 +71,8 @@ def test_a_fail_exits_1_and_names_its_clause_and_the_page_shows_it_with_a_sample
     states, _ = clauses(root / "results")  # the default place
     assert {name for name, status in states.items() if status == "FAIL"} == {"beats random"}
     assert "H1 as preregistered FAIL" in out.splitlines()[-3]
-    assert script("report", root, "--max-rollouts", 120)[0] == 0
+    monkeypatch.setattr("report.MOST", 120)
+    assert script("report", root)[0] == 0
     text = (root / "report.html").read_text("utf-8")
     assert 'H1 as preregistered <span class="FAIL">FAIL' in text
     assert 'H1 held <span class="NOT_EVALUABLE">' in text

@@ -396,7 +396,10 @@ def load_vhack(
 
 def pairs_of(meta: Mapping[str, str], source: str, why: str) -> tuple[Pair, ...]:
     """Returns the pairs that a V was made from, loaded from `source`. BadInput, saying `why`, when they differ."""
-    pairs = load_pairs(source, [m for m in meta["modes"].split(",") if m != "all"])
+    try:
+        pairs = load_pairs(source, [m for m in meta["modes"].split(",") if m != "all"])
+    except BadInput as e:
+        raise BadInput(f"--pairs {source}: not the pairs that V was made from ({e}); give those, as {why}") from e
     if (here := pairs_hash(pairs)) != meta["pairs_hash"]:
         raise BadInput(
             f"--pairs {source}: content hash {here}, but V was made from {meta['pairs_hash']} ({meta['pairs']}); give "

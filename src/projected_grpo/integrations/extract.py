@@ -10,7 +10,7 @@ With one of this project's adapters it is what scripts/extract_vhack_grad.py mak
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -106,12 +106,12 @@ class VHack(vhack.VBasis):
 def as_pairs(pairs: Pairs) -> tuple[Pair, ...]:
     """Returns the pairs of whatever was given. BadInput names the pair that is none."""
     known = tuple(p for p in pairs if isinstance(p, Pair))
-    rows = [
-        {**row, "messages": [{"role": vhack.RAW, "content": row["prompt"]}]} if "prompt" in row else row
-        for row in pairs
-        if not isinstance(row, Pair)
-    ]
-    return known + (pair_sets.pairs_from(rows, "pairs") if rows else ())
+    rows = [row for row in pairs if not isinstance(row, Pair)]
+    read = pair_sets.pairs_from(rows, "pairs") if rows else ()
+    return known + tuple(
+        replace(pair, messages=((vhack.RAW, row["prompt"]),)) if "prompt" in row else pair
+        for pair, row in zip(read, rows, strict=True)
+    )
 
 
 # ---------------------------------------------------------------- gradients

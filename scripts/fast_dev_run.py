@@ -25,8 +25,6 @@ def main() -> int:
     cli.call("probe_distill", "tiny", "--arm", "projected", *replay, "--out", d / "replay_projected")
     runs = ("--pool", pool, "--vanilla", d / "replay_vanilla", "--projected", d / "replay_projected")
     code = cli.call("probe_uat", *runs, "--require", "T2", "T3", verdict=True)
-    print("\nRandom weights write no code, so nothing hacks: T1 FAILs and T4 is NOT_EVALUABLE, as they should.")
-    print("T2 and T3 test the mechanics and decide the exit code.")
     print(f"\nRead a step:    uv run just show {d}/train_projected 0")
     print(f"Read a sample:  uv run just show {d}/train_projected 0 2")
     return code

@@ -12,9 +12,9 @@ WIDTH = 118
 """Columns of a printout."""
 
 
-def filled(text: str, indent: str = "", most: int | None = None) -> str:
-    """Returns a text in lines of WIDTH, all but the first indented, the rest cut behind so many lines."""
-    return textwrap.fill(text, WIDTH, subsequent_indent=indent, max_lines=most, placeholder=" ...")
+def filled(text: str, indent: str = "", most: int | None = None, width: int = WIDTH) -> str:
+    """Returns a text in lines of this width, all but the first indented, the rest cut behind so many lines."""
+    return textwrap.fill(text, width, subsequent_indent=indent, max_lines=most, placeholder=" ...")
 
 
 def h1_text(found: H1) -> str:

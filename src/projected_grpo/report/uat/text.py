@@ -1,6 +1,7 @@
 """A UAT as text: a summary of one screen (`summary`), and all of its numbers (`printout`)."""
 
-from collections.abc import Sequence
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
 
 from tabulate import tabulate
 
@@ -11,8 +12,11 @@ from projected_grpo.report.uat.inputs import Replays
 from projected_grpo.report.uat.numbers import Separation, Uat, remarks
 from projected_grpo.report.verdict_text import filled
 from projected_grpo.verdicts.effects import RESAMPLES, SEED
-from projected_grpo.verdicts.registry import CLAIMS
+from projected_grpo.verdicts.probe import ALPHA, T1_HACKED, T2_FINITE, T3_STEPS, T4_EFFECT
+from projected_grpo.verdicts.registry import CLAIMS, Finding
 
+SCREEN = 100
+"""Columns of the summary."""
 MISSING = {
     "random": "No random V was measured; what a random V shows too is no evidence: `just probe-v-replay random N PRESET`.",
     "grpo": "T7 is not judged: no replay against a V from the training loss: `just probe-v-replay grpo N PRESET`.",
@@ -29,28 +33,59 @@ problem (CR2). Welch's test takes rollouts of one problem for independent and is
 protects. One random V is one draw from many."""
 
 
-def summary(found: Uat, replays: Replays, most: int | None = 2) -> str:
-    """Returns what fits one screen: every verdict with its claim and so many lines of its reason, then the remarks."""
+Numbers = Mapping[str, float | int | None]
+BRIEF: Mapping[str, Callable[[Numbers], str]] = {
+    "T1": lambda n: f"hacked {_share(n['hacked'])} (>= {T1_HACKED:.0%})",
+    "T2": lambda n: f"finite {_share(n['finite'])} (>= {T2_FINITE:.0%}), masks off {n['mask_faults']}",
+    "T3": lambda n: f"on {_share(n['bites'])} of steps (>= {T3_STEPS:.0%})",
+    **dict.fromkeys(
+        ("T4", "T4+"),
+        lambda n: f"g {_signed(n['g'], 2)} (>= {T4_EFFECT}), p {_p(n['p'])} (< {ALPHA})",
+    ),
+    "T7": lambda n: f"g - g(nll) {_signed(n['gain'], 2)}, lower {_signed(n['low'], 2)}",
+}
+"""The number and the threshold of a verdict, in a few words."""
 
+
+def summary(found: Uat, replays: Replays) -> str:
+    """Returns what fits one screen: one line per verdict, then the remarks."""
+    verdicts = (
+        f"{CUES[v.status]} {v.name:3} {v.status:13} {CLAIMS[v.name].says:44} {_brief(v)}".rstrip()
+        for v in found.verdicts
+    )
+    return "\n\n".join([_read(replays), "\n".join(verdicts), *_remarks(found)])
+
+
+def _brief(v: Finding) -> str:
+    """Returns the verdict's number and threshold; where they are not known, the start of its reason."""
+    try:
+        return BRIEF[v.name](v.numbers)
+    except KeyError:
+        return textwrap.shorten(v.why, 34, placeholder=" ...")
+
+
+def _read(replays: Replays) -> str:
     def count(rows: Sequence[Row]) -> str:
         return f"{len(rows)} rollouts of {len({r['problem_id'] for r in rows})} problems"
 
     pool, replayed = (count(replays.rows(name)) for name in ("pool", "vanilla"))
-    parts = [
-        filled(f"pool: {pool}; replays: {replayed}; V removed by {replays.recipe.description}"),
-        "\n".join(
-            filled(f"{CUES[v.status]} {v.name:3} {v.status:13} {CLAIMS[v.name].says}: {v.why}", "   ", most)
-            for v in found.verdicts
-        ),
-        "\n".join(filled(f"- {line}", "  ") for line in remarks(found)),
-    ]
-    return "\n\n".join(part for part in parts if part)
+    return filled(f"pool: {pool}; replays: {replayed}; V removed by {replays.recipe.description}", width=SCREEN)
+
+
+def _remarks(found: Uat) -> list[str]:
+    text = "\n".join(filled(f"- {line}", "  ", width=SCREEN) for line in remarks(found))
+    return [text] if text else []
 
 
 def printout(found: Uat, replays: Replays) -> str:
-    """Returns the summary with whole reasons, and all numbers behind them."""
+    """Returns every verdict with its whole reason, and all numbers behind them."""
     parts = [
-        summary(found, replays, None),
+        _read(replays),
+        "\n".join(
+            filled(f"{CUES[v.status]} {v.name:3} {v.status:13} {CLAIMS[v.name].says}: {v.why}", "   ")
+            for v in found.verdicts
+        ),
+        *_remarks(found),
         "\n".join(text for name, text in MISSING.items() if name not in replays.paths),
         "\n".join(f"{name:9} {path}" for name, path in replays.paths.items()),
         buckets_text(found),
@@ -91,6 +126,10 @@ def separation_text(one: Separation) -> str:
 def _table(header: Sequence[str], body: Sequence[Sequence[object]]) -> str:
     align = ["left" if i < 1 else "right" for i in range(len(header))]
     return tabulate(body, header, disable_numparse=True, colalign=align)
+
+
+def _share(value: float | int | None) -> str:
+    return "-" if value is None else f"{value:.0%}"
 
 
 def _signed(value: float | int | None, digits: int) -> str:

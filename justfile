@@ -123,7 +123,7 @@ train-diloco *n_preset:
 trace-pairs *args:
     {{ py }} scripts/trace_pairs.py "$@"
 
-# sample traces of 2 to 4 turns (`turns=3`): the model sees what its own tests did; catches hacks on retry
+# sample traces of 2 to 4 turns (`--turns 3`): the model sees what its own tests did; catches hacks on retry
 [group("runs")]
 multi-turn *preset:
     {{ py }} scripts/multi_turn.py "$@"
@@ -219,7 +219,7 @@ link *home_name:
 show *what_which_one:
     {{ py }} scripts/show.py "$@"
 
-# write a finished run's policy as a Hugging Face folder: folded weights, with a model card
+# write a finished run's policy as a Hugging Face folder: PEFT LoRA or folded weights, with a model card
 [group("artefacts")]
 export *run:
     {{ py }} scripts/export.py "$@"

@@ -49,6 +49,8 @@ def of_v(config: CompareConfig) -> tuple[str, int, str]:
     if why := same_coordinates(one, other.probes, {name: rows.shape[1] for name, rows in other.basis.items()}):
         raise BadInput(f"{config.a} and {config.b}: {why}; extract both from one model, on one machine")
     modules, body = compared(one.basis, other.basis), []
+    if not modules:
+        raise BadInput(f"{config.a} and {config.b}: no module in which both have directions; extract them again")
     for kind in (*dict.fromkeys(m.kind for m in modules), "all"):
         members = [m for m in modules if kind in (m.kind, "all")]
         degrees = [math.degrees(angle) for m in members for angle in m.angles]

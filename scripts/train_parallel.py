@@ -13,6 +13,9 @@ from projected_grpo.run import cli
 
 def main() -> None:
     n, *rest = sys.argv[1:] or ["no arguments"]
+    if n in cli.HELP:
+        print(f"{__doc__}\n\ntrain_parallel.py N PRESET [what train.py takes]; `train.py PRESET --help` lists that.")
+        return
     if not n.isdigit() or int(n) < 1:
         raise BadInput(f"{n}: expected train_parallel.py N PRESET [what train.py takes], N the number of processes")
     cli.parse(presets(TrainConfig), __doc__ or "", rest)

@@ -251,7 +251,7 @@ def test_probe_replays_the_same_rollouts_in_both_arms(script, made, teacher_pool
     data = json.loads((tmp_path / "uat.json").read_text())
     assert data["contrasts"][0]["verdicts"]["random V"]["status"] == "NOT_EVALUABLE"
     refused(script(*uat, "--vanilla", random_v), f"--vanilla {random_v}", "--control random")
-    refused(script(*of_vanilla, "--random", vanilla), f"--random {vanilla}", "--control none")
+    refused(script(*uat, "--random", vanilla), f"--random {vanilla}", "--control none")
     # T1 fails on random weights and T4 has no hacks to look at: required, they stop the queue
     assert script(*uat)[0] == 1
     assert script(*uat, "--require", "T4")[0] == 3

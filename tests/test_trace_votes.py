@@ -163,6 +163,7 @@ def test_the_chain_goes_from_traces_to_training(preset):
         "tiny-answering" if preset == "tiny" else "toy-deep", "--seeds", "201", "202", "203", "--port", "8123"
     )  # fmt: skip
     assert said[-2:] == ("--out", str(links["answers"].out))  # what resumes is the asking
+    assert said[said.index("--traces") + 1] == str(links["traces"].out / "traces.jsonl.gz")
     for arm in ("vanilla", "projected"):
         alone, trace = links[f"train_{arm}_41"], links[f"train_{arm}_trace_41"]
         assert ("trace_pairs" in alone.needs, "trace_pairs" in trace.needs) == (False, True)

@@ -382,6 +382,10 @@ class TrainConfig(Gradient):
         if self.eval_plain and not self.eval_every:
             yield "--eval-plain: is an evaluation too; give --eval-every"
         yield from self.channel_faults()
+        if not self.meet and (self.replicas, self.replica, self.outer_every) != (1, 0, 0):
+            yield f"--replicas {self.replicas}: they need a place to --meet; `just train-diloco` gives one"
+        if self.meet and not 0 <= self.replica < self.replicas:
+            yield f"--replica {self.replica}: they are numbered from 0 to --replicas - 1 = {self.replicas - 1}"
         if self.meet and (not self.outer_every or self.steps % self.outer_every):
             yield f"--steps {self.steps}: must be a multiple of --outer-every {self.outer_every}, which is 1 or more"
         if self.meet and (self.until_onsets or self.horizon_of != Path()):

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from accelerate.utils import extract_model_from_parallel
 from jaxtyping import Float
 from peft import PeftModel
 from peft.tuners.lora import LoraLayer
@@ -94,12 +93,23 @@ def flat(tensors: Sequence[Tensor]) -> Float[Tensor, " n"]:
     return torch.cat([t.detach().flatten() for t in tensors]).to(reduce_dtype(tensors[0]))
 
 
+def unwrapped(model: Any) -> Any:
+    """Returns the causal language model inside DDP, torch.compile and PEFT."""
+    while True:
+        if isinstance(model, PeftModel):
+            model = model.get_base_model()
+        elif isinstance(model, (nn.DataParallel, nn.parallel.DistributedDataParallel)):
+            model = model.module
+        elif hasattr(model, "_orig_mod"):
+            model = model._orig_mod
+        else:
+            return model
+
+
 def coordinates_of(model: Any) -> Coordinates:
     """Returns what V is written in for this model, in whatever wrapper: this project's adapter, or the active LoRA of PEFT.
     Raises BadInput on a model without an adapter."""
-    inner = extract_model_from_parallel(model, keep_torch_compile=False)
-    if isinstance(inner, PeftModel):
-        inner = inner.get_base_model()
+    inner = unwrapped(model)
     if layers := {name: m for name, m in inner.named_modules() if isinstance(m, AdaptedLinear)}:
         first = next(iter(layers.values()))
         lora = isinstance(first, LoRALinear)

@@ -164,7 +164,8 @@ def _loaded(coordinates: Coordinates, tokenizer: Any, name: str = "") -> LoadedM
     """Returns the model with what the extraction needs to know of it."""
     model: Any = coordinates.model
     words = content_hash([sorted(tokenizer.get_vocab().items()), tokenizer.chat_template])
+    context = getattr(model.config.get_text_config(), "max_position_embeddings", 1 << 20)
     return LoadedModel(
         model, tokenizer, name or model.config.name_or_path, coordinates.weights_hash(), words,
-        frozenset({tokenizer.eos_token_id}), pad_of(tokenizer), model.config.get_text_config().max_position_embeddings,
+        frozenset({tokenizer.eos_token_id}), pad_of(tokenizer), context,
     )  # fmt: skip

@@ -65,7 +65,10 @@ def scores_of(judge: Judge, asked: Sequence[Asked], name: str) -> list[float]:
 
 def command_judge(command: str) -> Judge:
     """A program, started again for the rollouts of every step. BadInput when there is none by that name."""
-    words = shlex.split(command)
+    try:
+        words = shlex.split(command)
+    except ValueError as e:
+        raise BadInput(f"--judge command:{command}: {e}; close its quotes") from e
     if shutil.which(words[0]) is None:
         raise BadInput(f"--judge command:{command}: no program {words[0]!r}; name one on the PATH")
 
@@ -75,6 +78,8 @@ def command_judge(command: str) -> Judge:
             done = subprocess.run(words, input=lines.encode("ascii"), capture_output=True, timeout=SECONDS, check=False)
         except subprocess.TimeoutExpired as e:
             raise JudgeFailed(f"no answer within {SECONDS} s") from e
+        except OSError as e:  # a script without its first line
+            raise JudgeFailed(str(e)) from e
         if done.returncode:
             why = done.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]
             raise JudgeFailed(f"exit code {done.returncode} ({why:.200})")

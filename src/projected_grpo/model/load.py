@@ -6,6 +6,7 @@ Names of models that are made here (`tiny`, `toy`, ...) are resolved to folders 
 import hashlib
 import logging
 import os
+import re
 import warnings
 from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
@@ -86,7 +87,7 @@ def pick_device(device: str) -> torch.device:
     there = torch.cuda.is_available()
     if device == "auto":
         return torch.device("cuda" if there else "cpu")
-    if device != "cpu" and not (there and device.startswith("cuda")):
+    if device != "cpu" and not (there and re.fullmatch(r"cuda(:\d+)?", device)):
         raise BadInput(f"--device {device}: not available here; use auto, cpu or cuda")
     return torch.device(device)
 

@@ -47,7 +47,7 @@ def probe(plan: Plan) -> None:
     runs = (word for name in replays for word in (name.replace("replay_", "--"), str(plan.out / name)))
     argv = ("scripts/probe_uat.py", "--pool", str(plan.out / "teacher_pool"), *runs, "--require", *preset.required)
     plan.report("uat", argv, replays, "verdicts T1 to T4, T7", f"{' '.join(preset.required)} PASS: worth a sweep",
-                beside=plan.out / "replay_projected" / "uat.txt")  # fmt: skip
+                file=plan.out / "replay_projected" / "uat.txt")  # fmt: skip
 
 
 def sweep(plan: Plan, arms: tuple[str, ...], *flags: str) -> None:
@@ -94,7 +94,7 @@ def grpo(plan: Plan) -> None:
 
 
 def toy(plan: Plan) -> None:
-    """Both."""
+    """The probe, then the chain full."""
     probe(plan)
     plan.teacher = False
     full(plan)
@@ -150,7 +150,7 @@ def adapters(plan: Plan) -> None:
             out = plan.links[run].out
             plan.add(f"re_extract_projected_{replicate.seed}", ("scripts/re_extract.py", str(out)), (run,),
                      "V re-extracted at the trained adapter", "whether V was still V: T6's drift",
-                     beside=out / "re_extracted.json", check=True)  # fmt: skip
+                     file=out / "re_extracted.json", check=True)  # fmt: skip
     plan.suffix, plan.out = "", home
     argv = ("scripts/compare.py", str(home / "antipasto"), str(home / "lora"))
     plan.report("compare", argv, plan.names("train_", "re_extract_"), "both adapters side by side",
@@ -222,8 +222,8 @@ def trace(plan: Plan) -> None:
     served = ("scripts/serve_teacher.py", better, "--seeds", *map(str, VOTERS), "--port", str(plan.config.port),
               "--table", str(d / "teachers.toml"), "--max-tokens", str(preset.values["max_new"]), "--log",
               str(d / "serve_teacher.log"))  # fmt: skip
-    asked = ("scripts/ask_teachers.py", "--states", str(d / "states.jsonl.gz"), "--teachers", str(d / "teachers.toml"),
-             "--budget", "0", "--timeout", "300")  # fmt: skip
+    asked = ("scripts/ask_teachers.py", "--traces", traces, "--teachers", str(d / "teachers.toml"), "--budget", "0",
+             "--timeout", "300")  # fmt: skip
     plan.add("answers", (*served, "--", *asked), ("traces",), "what better models say at each state",
              "where they agree there are pairs")  # fmt: skip
     model = plan.model or str(preset.values["model"])

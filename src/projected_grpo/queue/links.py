@@ -2,7 +2,7 @@
 what every queue starts; or all of them in this terminal. Torch-free.
 
     HOME/chain.json         every link
-    HOME/logs/NAME.passed   marks a link as done, since its modification time
+    HOME/logs/NAME.passed   exists once the link is done; its modification time says when
     HOME/logs/NAME.lock     held while a link runs: none runs twice at a time
 """
 

@@ -48,12 +48,12 @@ class Plan:
 
     def add(
         self, name: str, argv: Words, needs: Words, why: str, resolve: str, *,
-        out: str = "", beside: Path | None = None, shared: bool = False, steps: float = 0, **more,
+        out: str = "", file: Path | None = None, shared: bool = False, steps: float = 0, **more,
     ) -> str:  # fmt: skip
-        """Adds a link. out: where it writes, if not to its name. beside: the file that a script without `--out` writes.
+        """Adds a link. out: where it writes, if not to its name. file: what a script without `--out` writes.
         shared: one for all adapters. steps: its work in training steps. more: fields of `Link`."""
-        place = beside or (self.config.home if shared else self.out) / (out or name)
-        argv += () if beside else ("--out", str(place))
+        place = file or (self.config.home if shared else self.out) / (out or name)
+        argv += () if file else ("--out", str(place))
         name += "" if shared else self.suffix
         label, minutes = f"why: {why}; resolve: {resolve}", 0.2 + steps * self.preset.step_s / 60
         self.links.setdefault(name, Link(name, argv, place, needs, label, self.preset.threads, minutes, **more))
@@ -111,7 +111,7 @@ class Plan:
         needs, v = (self.extract(replicate, made),), self.v_of(replicate, made)
         argv = (*self.script("verify_vhack", replicate), "--vhack", str(v), *flags)
         return self.add(f"verify_{made}{replicate.tag}", argv, needs, "is V hack-ward on pairs that it has never seen",
-                        "FAIL ends the chain: mend the pairs", beside=v.with_name("verify.txt"), steps=6,
+                        "FAIL ends the chain: mend the pairs", file=v.with_name("verify.txt"), steps=6,
                         check=True)  # fmt: skip
 
     def verified(self, replicate: Replicate, made: str) -> Words:
@@ -183,11 +183,11 @@ class Plan:
         needs = (self.extract(replicate, "none"), self.extract(replicate, "grpo", "--loss", "grpo"))
         argv = ("scripts/compare.py", *(str(self.v_of(replicate, made)) for made in ("none", "grpo")))
         return self.report(f"compare_v{replicate.tag}", argv, needs, "principal angles between V of both losses",
-                         "identical: --loss grpo was not really taken",
-                         out=f"vhack_grpo{replicate.tag}/compare_v.txt")  # fmt: skip
+                           "identical: --loss grpo was not really taken",
+                           out=f"vhack_grpo{replicate.tag}/compare_v.txt")  # fmt: skip
 
     def results(self, *flags: str, name: str = "results", of: Words = ("train_", "re_extract_")) -> str:
         """The results of all runs so far of these kinds."""
-        beside = self.out / name if name == "results" else None
+        file = self.out / name if name == "results" else None
         return self.report(name, ("scripts/results.py", str(self.out), *flags), self.names(*of), "tables, plots, verdicts",
-                           "PASS, FAIL or NOT_EVALUABLE, clause by clause", beside=beside, accept=VERDICT)  # fmt: skip
+                           "PASS, FAIL or NOT_EVALUABLE, clause by clause", file=file, accept=VERDICT)  # fmt: skip

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Literal
 
 from projected_grpo.arms import ARMS, Arm, ArmName, arms_of
-from projected_grpo.config import TrainConfig
+from projected_grpo.config import TrainConfig, at_least
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import NoPath
 from projected_grpo.presets import PRESETS, Preset, PresetName, presets
@@ -15,6 +15,8 @@ ChainName = Literal[
     "probe", "full", "grpo", "rivals", "toy", "unknown", "variants", "dose", "adapters", "channels", "trace",
     "small",
 ]  # fmt: skip
+WORLD_OF: Mapping[str, PresetName] = {"unknown": "toy", "variants": "toy", "dose": "toy", "small": "small"}
+"""The preset that a study is about, where it is about one."""
 LEADING = ("vanilla", "projected")
 """Run first: the first answer needs them alone."""
 GRPO_STEPS = 20
@@ -94,9 +96,17 @@ class QueueConfig:
 
     def validate(self) -> None:
         """Raises BadInput on what no run of this chain or preset could use, or would ignore."""
-        arms = f"--arms {' '.join(self.arms)}"
+        for name in ("steps", "n_problems"):
+            at_least(self, name, 0)
+        arms, world = f"--arms {' '.join(self.arms)}", WORLD_OF.get(self.chain, self.preset)
         unfit = [name for name in self.arms if not fits(ARMS[name], self.world)]
         faults = [f"--arms {name}: means nothing under preset {self.preset}; leave this arm out" for name in unfit]
+        if world != self.preset:
+            faults.append(f"--chain {self.chain}: a study of the {world} world; use preset={world}")
+        if self.model and self.preset != "toy":
+            faults.append(f"--model {self.model}: chains take another model in preset toy alone; use preset=toy")
+        if not self.bases:
+            faults.append("--bases: give at least one")
         if self.arms and self.chain not in ("full", "toy", "rivals"):
             faults.append(f"{arms}: the chain {self.chain} chooses its arms; leave --arms out")
         if self.arms and "vanilla" not in self.arms and (self.onsets or any(ARMS[a].derived for a in self.arms)):

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,7 @@ N replicas, H steps between two rounds. `train.py PRESET --help` lists the optio
 RESTARTS = 3
 """How often a replica that dies is started again."""
 POLL_S, GRACE_S = 0.2, 30.0
-"""Between two looks at the processes; for which a process may take to stop."""
+"""Between two checks of the processes; for which a process may take to stop."""
 ROUNDS = "rounds.jsonl"
 """In a replica's run directory: a line per outer round that it took part in."""
 
@@ -78,7 +78,6 @@ def parsed(argv: Sequence[str], description: str) -> DilocoConfig:
         raise BadInput(f"{' '.join(argv) or 'no arguments'}: expected {USAGE}, N and STEPS whole numbers")
     args += ["--replicas", n, "--outer-every", every]
     train = cli.parse(presets(TrainConfig), description, [*args, "--meet", "torchft://localhost:0"])
-    replace(train, out=Path()).validate()  # the group's folder is no run's
     if train.out == Path():
         raise BadInput("--out: name the group's folder; each replica is a run in it")
     if "--resume" not in argv:

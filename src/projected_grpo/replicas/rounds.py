@@ -55,7 +55,7 @@ LEAST = timedelta(seconds=30)
 START_PATIENCES = 10
 """At the start the others load a model: so many times the patience of a round is waited for them."""
 MAY_DIFFER = FREE_TO_CHANGE | {"replica", "eval_every", "eval_plain", "eval_samples", "eval_problems"}
-"""What replicas of one group may have otherwise."""
+"""Settings that may differ between replicas."""
 
 
 class Rounds:

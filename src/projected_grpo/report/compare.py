@@ -30,6 +30,7 @@ def compare(a: Path, b: Path) -> tuple[str, tuple[Line, ...]]:
     both values."""
     one, other = (load_runs(path).runs for path in (a, b))
     pairs = _paired(one, other)
+    alone = len(one) + len(other) - sum(2 * len(both) for both in pairs.values())
     for x, y in (both for of_arm in pairs.values() for both in of_arm):
         if differing := between_adapters(x, y) if adapter_of(x) != adapter_of(y) else differences(x, y):
             raise BadInput(f"{x.path} and {y.path} cannot be compared: {differ(x, y, differing)}")
@@ -39,6 +40,7 @@ def compare(a: Path, b: Path) -> tuple[str, tuple[Line, ...]]:
         Table("", ["arm", "side", "adapter", "lr", "V", "replicate", "steps", "folder"], facts).text(),
         _series("Rates", RATES, pairs, 100.0, 1),
         _series("Cosines", COSINES, pairs, 1.0, 4),
+        *([f"{alone} runs have no fellow of their arm and seed on the other side: not compared"] if alone else []),
         *("\n".join(line_text(line)) for line in t6),
     ]
     return "\n\n".join(parts), t6

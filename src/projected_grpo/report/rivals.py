@@ -245,6 +245,8 @@ def hack_against_pass(rows: Sequence[Row]) -> Figure:
         found = {row.kind for row in shown}
         handles = [Line2D([], [], color=colour, marker=marker, fillstyle=fill, linestyle="none", label=kind)
                    for kind, (colour, marker, fill) in KINDS.items() if kind in found]  # fmt: skip
+        if not handles:
+            return figure
         replicates = " or ".join(str(n) for n in sorted({len(row.runs) for row in shown}))
         title = f"mean and 95 % interval over {replicates} replicates; best first"
         figure.legend(handles=handles, loc="outside lower center", ncols=3, title=title)

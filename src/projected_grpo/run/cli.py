@@ -26,8 +26,7 @@ HELP = {"-h", "--help"}
 
 def parse(presets: Mapping[str, P], description: str, args: list[str] | None = None) -> P:
     """Returns the preset that the first word names, with the fields that follow. tyro prints their --help, and exits with
-    code 2 on an unknown field or value. BadInput on an unknown preset, and on values
-    that no run could use."""
+    code 2 on an unknown field or value. BadInput on an unknown preset, and on values that no run could use."""
     name, *options = (sys.argv[1:] if args is None else args) or [""]
     names = ", ".join(presets)
     if name in HELP:

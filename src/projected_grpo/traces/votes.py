@@ -46,11 +46,12 @@ class Voted:
     left_out: int = 0
     """Steps beyond those: an action was cut at its longest, has no room in the context, or a teacher was not asked."""
     drawn: list[tuple[Side, Side]] = field(default_factory=list)
-    """From answers, as what follows. For each pair, two different actions of its state in random order."""
+    """This and what follows is of several states a trace (`pairs_of_answers`). For each pair, two different actions of its
+    state in random order."""
     of_problem: list[str] = field(default_factory=list)
     """Of each pair: traces of one problem share its first state, so their pairs are not independent."""
     problems: set[str] = field(default_factory=set)
-    """That the traces are of."""
+    """Names of the problems that the traces are of."""
     elsewhere: float | None = None
     """Of the states at which a majority agrees, the share at which it says words that it says on another problem too."""
 

@@ -112,12 +112,8 @@ def _judged(found: Paired, numbers: dict[str, float | int | None]) -> tuple[Stat
     if matched[0] is None or matched[1] is None:
         return "NOT_EVALUABLE", f"{why}; at equal length it cannot be told"
     at_length = matched[0] - matched[1]
-    why += f"; {_at_length(at_length)}"
+    why += f"; at equal length {at_length:+.3f} (needs >= {-MARGIN:+.1f}{': not met' if at_length < -MARGIN else ''})"
     return "FAIL" if at_length < -MARGIN else "PASS", why
-
-
-def _at_length(gain: float) -> str:
-    return f"at equal length {gain:+.3f} (needs >= {-MARGIN:+.1f}{': not met' if gain < -MARGIN else ''})"
 
 
 def _told(found: Paired) -> str:

@@ -151,8 +151,6 @@ class Found:
     runs: tuple[Run, ...]
     left_out: tuple[tuple[Path, str], ...]
     """Training runs that do not count, and why."""
-    summary: Path | None = None
-    """The file of summaries that they were read from; None = from their step files."""
 
 
 def mean_sem(values: Iterable[float | int | None]) -> tuple[float | None, float | None]:

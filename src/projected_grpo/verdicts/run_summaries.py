@@ -92,7 +92,7 @@ def read_summaries(path: Path) -> Found:
         )
     runs = tuple(_run(row, path) for row in rows)
     left_out = ((path / run, why.removeprefix(THEN).partition(";")[0]) for run, why in head.get("left_out", []))
-    return Found(runs, tuple((run, f"{THEN}{why}") for run, why in left_out), path)
+    return Found(runs, tuple((run, f"{THEN}{why}") for run, why in left_out))
 
 
 def _summary(run: Run, root: Path) -> dict[str, Any]:

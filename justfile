@@ -95,7 +95,7 @@ extract-vhack *preset:
 # test V on held-out pairs; catches a V that points nowhere or the wrong way
 [group("artefacts")]
 verify-vhack *preset_vhack:
-    {{ py }} scripts/verify_vhack.py "${1:-}" --vhack "${2:-}" "${@:3}"
+    {{ py }} scripts/verify_vhack.py "${1:-}" $([[ "${2:-}" = -* ]] || echo --vhack) "${2:-}" "${@:3}"
 
 # fetch Qwen3-4B and the rh-s65 teacher into the hub cache; what `fast` and `full` need
 [group("artefacts")]
@@ -251,7 +251,7 @@ re-extract *run:
 
 # write one HTML page to mail: verdicts, tables, plots, rollouts; catches a hack that no metric shows
 [group("read")]
-report *runs:
+report *dir:
     {{ py }} scripts/report.py "$@"
 
 # measure speed and memory of a preset against TRL, generate() and fresh interpreters, into docs/bench.md

@@ -1,10 +1,14 @@
 """Read as a person what a run holds, or what it is trained on.
 
-show RUN STEP [ROW]            a step as a table of its samples, or one sample whole
-show RUN --kinds hack          a rate by kind of problem, over every ten steps: where hacking begins and where it goes
-show RUN --modules             where in the model the energy along V lies, early against late
-show problems SOURCE [WHICH]   what RL trains on; without WHICH a line each
-show pairs SOURCE [WHICH]      what V is made from
+show RUN STEP [ROW]: a step as a table of its samples, or one sample whole.
+
+show RUN --kinds hack: a rate by kind of problem, over every ten steps: where hacking begins and where it goes.
+
+show RUN --modules: where in the model the energy along V lies, early against late.
+
+show problems SOURCE [WHICH]: what RL trains on; without WHICH a line each.
+
+show pairs SOURCE [WHICH]: what V is made from.
 """
 
 from collections.abc import Sequence
@@ -124,6 +128,8 @@ def source(what: str, which: str, one: str) -> str:
     from projected_grpo.data.pairs import load_pairs
     from projected_grpo.data.problems import load_problems
 
+    if not which:
+        raise BadInput(f"show {what}: name a source: builtin, toy, small or a file")
     problems = {p.problem_id: p for p in load_problems(which)} if what == "problems" else {}
     pairs = {p.name: p for p in load_pairs(which)} if what == "pairs" else {}
     kind_of = {name: p.difficulty for name, p in problems.items()} | {name: p.mechanism for name, p in pairs.items()}

@@ -75,11 +75,9 @@ def train(config: TrainConfig, world: World) -> int:
     for name in never_on(rows):
         why = "no group's rewards differed" if name == "policy" else "nothing to learn from (of a peer: none was paid)"
         logger.warning(f"{name}: no gradient at any of these steps: {why}")
-    bottom_line(
-        session.run,
-        "🟢" if rows else "⚪",
-        f"{config.arm}: {done} steps, {len(rows)} rollouts in this call. {rates_text(rows)}",
-    )
+    own = [row for row in rows if row["source"] == "student"]
+    said = f"{config.arm}: {done} steps, {len(own)} rollouts of its own in this call. {rates_text(own)}"
+    bottom_line(session.run, "🟢" if rows else "⚪", said)
     return 0
 
 

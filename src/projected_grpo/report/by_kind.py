@@ -12,11 +12,13 @@ from projected_grpo.ledger.step_file import Row, iter_run
 def by_kind(run: Path, kinds_of: Mapping[str, str], rate: str, every: int = LAST) -> list[list[list[str]]]:
     """Returns a table (rows of cells, the header first) for each way in which `kinds_of` (problem id -> "hard, lazy
     example") divides the problems, with a line for all and for each kind: how many problems and rollouts by the student, and
-    the rate (hack, hacked, gt, form) over each `every` steps, in percent; `-` where there is none of that kind. BadInput on
-    a row of another problem."""
-    steps = [[row for row in rows if row["source"] == "student"] for rows in iter_run(run)]
-    if unknown := {row["problem_id"] for rows in steps for row in rows} - kinds_of.keys():
-        raise BadInput(f"{run}: problem {min(unknown)} is not among those of its --problems")
+    the rate (hack, hacked, gt, form) over each `every` steps, in percent; `-` where there is none of that kind. Rollouts of
+    other problems, as of a teacher's pool, are in no line; BadInput where all are."""
+    steps = [
+        [row for row in rows if row["source"] == "student" and row["problem_id"] in kinds_of] for rows in iter_run(run)
+    ]
+    if not any(steps):
+        raise BadInput(f"{run}: no rollout is of its --problems; all are of its --teacher-pool's")
     starts = range(0, len(steps), every)
     windows = [[row for rows in steps[i : i + every] for row in rows] for i in starts]
     kinds = {name: [part.strip() for part in of.split(",") if part.strip()] for name, of in kinds_of.items()}

@@ -61,7 +61,7 @@ def train(config: TrainConfig, world: World) -> int:
                     groups, timing = source.groups(step)
                 refresher.refresh_due(step)
                 taken = session.take(step, groups, timing, per_sample=due(step, config.per_sample_every))
-                rows += [{name: row[name] for name in (*JUDGED, "channels")} for row in taken]
+                rows += [{name: row[name] for name in (*JUDGED, "source", "channels")} for row in taken]
                 hack.append(hack_rate(taken))
                 done = step + 1
                 if rounds:

@@ -20,7 +20,7 @@ def main() -> int:
 
     if config.vhack == Path():
         raise BadInput("--vhack is empty: name the artefact to verify; make one with `just extract-vhack`")
-    meta = vhack.read_vhack(config.vhack).meta
+    meta = vhack.read_meta(config.vhack)
     vhack.check_meta(config.vhack, meta, {"model": config.model, "adapter": config.adapter}, None)
     loaded = load(config)
     adapter = attach(config, loaded)

@@ -10,7 +10,8 @@ treats both alike.
 """
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -315,21 +316,35 @@ def save_vhack(path: Path, v: VBasis) -> None:
     write_atomic(path, save(tensors, metadata=dict(v.meta)))
 
 
-def read_vhack(path: Path) -> VBasis:
-    """Returns the V of a file as it is. BadInput when it is missing, damaged or something else."""
+@contextmanager
+def _opened(path: Path) -> Generator[Any]:
+    """Opens a safetensors file. BadInput when it is missing or damaged."""
     mend = "make one with `just extract-vhack`"
     if not path.is_file():
         what = "a folder; name the vhack.safetensors in it" if path.is_dir() else "no such file"
         raise BadInput(f"--vhack {path}: {what}; {mend}")
-    parts: dict[str, dict[str, Tensor]] = {"V": {}, "S": {}, "probe": {}}
     try:
         with safe_open(path, "pt") as f:
-            meta = f.metadata() or {}
-            for key in f.keys():  # noqa: SIM118 - safe_open is no dict
-                part, _, name = key.partition("/")
-                parts.setdefault(part, {})[name] = f.get_tensor(key)
+            yield f
     except (OSError, SafetensorError) as e:
         raise BadInput(f"--vhack {path}: not a readable safetensors file ({e}); {mend}") from e
+
+
+def read_meta(path: Path) -> dict[str, str]:
+    """Returns the metadata of a file without its tensors: at 4B's shapes V of a LoRA is several GB. BadInput when it is
+    missing or damaged."""
+    with _opened(path) as f:
+        return f.metadata() or {}
+
+
+def read_vhack(path: Path) -> VBasis:
+    """Returns the V of a file as it is. BadInput when it is missing, damaged or something else."""
+    parts: dict[str, dict[str, Tensor]] = {"V": {}, "S": {}, "probe": {}}
+    with _opened(path) as f:
+        meta = f.metadata() or {}
+        for key in f.keys():  # noqa: SIM118 - safe_open is no dict
+            part, _, name = key.partition("/")
+            parts.setdefault(part, {})[name] = f.get_tensor(key)
     if not parts["V"]:
         raise BadInput(f"--vhack {path}: not written by extract_vhack_grad (no V of a module)")
     return VBasis(parts["V"], parts["S"], parts["probe"], meta)

@@ -67,13 +67,18 @@ class Job:
         _exit(0)
 
     def run(self) -> None:
-        """Compile the program of the job, run it, and report."""
-        source, program = self.read_program()
+        """Compile the program that the "blocks" of the job are (reading.py), run it, and report. Where none compiles, the
+        report is how the benchmark's reading failed. Never returns."""
+        for source in readings(self.job["blocks"], self.compiled):
+            if program := self.compiled(source):
+                break
+        else:
+            self.fail("compile", self.failure)
+        self.send("compiled", [])
         if "calls" in self.job:
             self.send("own", own_evaluator(source, self.job["evaluator"]))
             self.evaluate(program)
-        else:
-            self.call_variants(source, program)
+        self.call_variants(source, program)
 
     def execute(self, program: Any) -> None:
         try:
@@ -81,17 +86,6 @@ class Job:
         except _AnyError as error:
             self.fail("load", error)
         self.send("loaded", [])
-
-    def read_program(self) -> tuple[str, Any]:
-        """The program that the "blocks" of the job are (reading.py): as text and as a code object. Where none compiles,
-        reports how the benchmark's reading failed, and ends."""
-        for source in readings(self.job["blocks"], self.compiled):
-            if program := self.compiled(source):
-                break
-        else:
-            self.fail("compile", self.failure)
-        self.send("compiled", [])
-        return source, program
 
     def compiled(self, source: str) -> Any:
         """The code of a text, as it would compile behind the setup code, but that a program may begin with __future__
@@ -102,8 +96,8 @@ class Job:
             self.failure = self.failure or error
             return None
 
-    def evaluate(self, program: Any) -> None:
-        """Ground truth: evaluate each call and send its value. No expected value is in this process. Never returns."""
+    def evaluate(self, program: Any) -> NoReturn:
+        """Ground truth: evaluate each call and send its value. No expected value is in this process."""
         self.execute(program)
         for index, call in enumerate(self.job["calls"]):
             try:

@@ -16,7 +16,6 @@ from typing import Any
 
 RECURSION = 20_000  # while a program is read: a tree is as deep as a sum has terms
 MOST_WRAPPED = 100  # functions around a solution, one in the other
-_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 Names = dict[str, Any]
 
 
@@ -27,15 +26,12 @@ def own_evaluator(code: str, name: str) -> list:
     if found is None:
         return []
     parent, function = found
-    main_block = any(isinstance(node, ast.If) and _is_main(node.test) for node in ast.walk(function))
-    return [f"{parent.name}().{name}()" if parent else f"{name}()", not main_block]
-
-
-def _is_main(test: ast.expr) -> bool:
-    match test:
-        case ast.Compare(ast.Name("__name__"), [ast.Eq()], [ast.Constant("__main__")]):
-            return True
-    return False
+    compared = True
+    for node in ast.walk(function):
+        match node:
+            case ast.If(ast.Compare(ast.Name("__name__"), [ast.Eq()], [ast.Constant("__main__")])):
+                compared = False
+    return [f"{parent.name}().{name}()" if parent else f"{name}()", compared]
 
 
 @contextlib.contextmanager
@@ -68,7 +64,7 @@ def reached(tree: ast.Module, name: str) -> tuple[ast.ClassDef | None, ast.Funct
             if isinstance(inner, ast.FunctionDef) and inner.name == name:
                 found.append((rank, parent, inner))
             places[inner] = (rank, parent)
-            if isinstance(inner, (*_FUNCTIONS, ast.Lambda)):
+            if isinstance(inner, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
                 places[inner] = (2, None)
             elif isinstance(inner, ast.ClassDef) and rank < 2:
                 places[inner] = (1, inner)

@@ -12,21 +12,18 @@ import signal
 import time
 
 TICK = os.sysconf("SC_CLK_TCK")
-UTIME, STIME, CUTIME, CSTIME = 11, 12, 13, 14  # fields of /proc/PID/stat after the command
 HELD = (b"RssAnon:", b"VmPTE:")  # of /proc/PID/status, in KiB
 END_S = 10.0
 
 
 class Proc:
-    """The host's /proc, where it is there, and the worker in it, whose descendants the programs are."""
+    """The host's /proc, and the worker in it, whose descendants the programs are."""
 
     def __init__(self, folder: int) -> None:
-        """`folder`: of /proc, a file descriptor; -1 where it is not there."""
-        self.folder, self.worker = folder, "self"
-        with contextlib.suppress(OSError):
-            self.worker = os.readlink("self", dir_fd=folder)
-        self.inherited = self.own_memory(self.worker)
-        """Bytes of a program before it begins."""
+        """`folder`: of /proc, a file descriptor."""
+        self.folder = folder
+        self.worker = int(os.readlink("self", dir_fd=folder))
+        self.inherited = self.own_memory(self.worker)  # bytes of a program before it begins
 
     def descriptor(self, name: str, _flags: int = 0) -> int:
         return os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=self.folder)
@@ -37,33 +34,29 @@ class Proc:
             return file.read()
         return b""
 
-    def own_memory(self, pid: object) -> int:
+    def own_memory(self, pid: int) -> int:
         """Bytes in memory that are no file's (nothing else is shared here), and those of the page tables."""
-        return self._held(f"{pid}") or max((self._held(task) for task in self.tasks(f"{pid}")), default=0)
-
-    def _held(self, task: str) -> int:
-        """Of one thread; 0 where it has ended, though its process may go on."""
-        lines = self.read(f"{task}/status").splitlines()
-        return sum(int(line.split()[1]) << 10 for line in lines if line.startswith(HELD))
+        for task in (f"{pid}", *self.tasks(pid)):  # the first thread has no memory once it has ended
+            lines = self.read(f"{task}/status").splitlines()
+            if held := sum(int(line.split()[1]) << 10 for line in lines if line.startswith(HELD)):
+                return held
+        return 0
 
     def cpu_s(self, pid: int) -> tuple[float, float]:
         """CPU seconds of a process, and of those of its children that it has waited for."""
-        fields = self.read(f"{pid}/stat").rpartition(b")")[2].split()
-        ticks = [int(fields[which]) for which in (UTIME, STIME, CUTIME, CSTIME)] if fields else [0] * 4
+        fields = self.read(f"{pid}/stat").rpartition(b")")[2].split()[11:15]  # utime, stime, cutime, cstime
+        ticks = [int(field) for field in fields] or [0] * 4
         return sum(ticks[:2]) / TICK, sum(ticks[2:]) / TICK
 
     def descendants(self) -> list[int]:
-        """Process ids, as the host's /proc names them; none without it."""
-        found, todo = [], self.children(self.worker)
-        while todo:
-            found.append(member := todo.pop())
-            todo += self.children(str(member))
-        return found
+        """Process ids, as the host's /proc names them."""
+        members = [self.worker]
+        for member in members:  # which grows
+            for task in self.tasks(member):
+                members += map(int, self.read(f"{task}/children").split())
+        return members[1:]
 
-    def children(self, pid: str) -> list[int]:
-        return [int(child) for task in self.tasks(pid) for child in self.read(f"{task}/children").split()]
-
-    def tasks(self, pid: str) -> list[str]:
+    def tasks(self, pid: int) -> list[str]:
         """The threads of a process, as folders in /proc; none where it has ended."""
         with contextlib.suppress(OSError), contextlib.ExitStack() as opened:
             threads = self.descriptor(f"{pid}/task")
@@ -98,7 +91,9 @@ class Family:
             held += self.proc.own_memory(member)
         if len(self.seen) < 2:
             total = 0.0  # what is alone is on a finer clock
-        return max(cpu_clock(self.pid), total, self.seen_s()), max(0, held), len(members)
+        with contextlib.suppress(OSError):  # it ended this instant
+            total = max(total, time.clock_gettime((~self.pid << 3) | 2))  # as of clock_getcpuclockid(3) on Linux
+        return max(total, self.seen_s()), max(0, held), len(members)
 
     def seen_s(self) -> float:
         return sum(self.seen.values()) if len(self.seen) > 1 else 0.0
@@ -134,10 +129,3 @@ class Family:
         for kill, target in targets:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 kill(target, signal.SIGKILL)
-
-
-def cpu_clock(pid: int) -> float:
-    """CPU seconds of a process, from its clock (the id is that of clock_getcpuclockid(3) on Linux)."""
-    with contextlib.suppress(OSError):  # it ended this instant
-        return time.clock_gettime((~pid << 3) | 2)
-    return 0.0

@@ -55,9 +55,8 @@ class Isolation:
         self.folder, self.scratch = folder, os.path.join(folder, "run")
         paths = [STANDARD_LIBRARY, *shared_libraries(), "/etc/ld.so.cache", "/usr/share/zoneinfo", "/etc/localtime"]
         self.readable = [path for path in paths if os.path.exists(path)]
-        self.proc = -1  # the host's /proc, which the programs themselves do not have
-        with contextlib.suppress(OSError):
-            self.proc = os.open("/proc", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        # the host's, which the programs themselves do not have
+        self.proc = os.open("/proc", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self.home: int | None = None  # the worker's pid namespace
         self.rules: int | None = None
         self.filter: seccomp.Filter | None = None
@@ -135,7 +134,9 @@ class Isolation:
             os.mknod(target, 0o444)
         mount(os.path.realpath(path), target, None, MS_BIND)
         if path not in DEVICES:
-            mount(None, target, None, MS_REMOUNT | MS_BIND | MS_RDONLY | kept_flags(target))
+            flags = os.statvfs(target).f_flag  # a remount inside a user namespace must repeat them
+            kept = (flags & (2 | 4 | 8 | 1024 | 2048)) | (MS_RELATIME if flags & ST_RELATIME else 0)
+            mount(None, target, None, MS_REMOUNT | MS_BIND | MS_RDONLY | kept)
 
     def _try_pid_namespace(self) -> None:
         """In throwaway processes: a namespace, and two after each other inside it."""
@@ -151,8 +152,6 @@ class Isolation:
             unshare(NAMESPACES["pid_namespace"])
             return in_fork(inside)
 
-        if self.proc < 0:
-            raise OSError(2, "no /proc, by which a process comes back to its pid namespace")
         in_fork(outside)
 
     def _open_home(self) -> None:
@@ -188,8 +187,18 @@ class Isolation:
 
     def _rehearse_confinement(self) -> None:
         """Take the steps of a child in a throwaway one; keep the layers that work there."""
+
+        def reasons() -> dict[str, str]:
+            failed = {}
+            for name, step in self._steps().items():
+                try:
+                    step()
+                except OSError as error:
+                    failed[name] = str(error)
+            return failed
+
         self.active += [name for name in ("capabilities", "no_new_privs") if name not in self.missing]
-        failed = in_fork(lambda: reasons(self._steps()))
+        failed = in_fork(reasons)
         self.missing |= failed
         self.active = [name for name in self.active if name not in failed]
 
@@ -318,12 +327,6 @@ def detach(path: str) -> None:
     check(libc.umount2(path.encode(), MNT_DETACH), f"umount of {path}")
 
 
-def kept_flags(path: str) -> int:
-    """The flags of a mount that a remount inside a user namespace must repeat."""
-    flags = os.statvfs(path).f_flag
-    return (flags & (2 | 4 | 8 | 1024 | 2048)) | (MS_RELATIME if flags & ST_RELATIME else 0)
-
-
 def enter_user_namespace() -> None:
     """A user namespace that maps what this process may map: all ids for root, else only one. The map of root must be
     written by a process outside, here a fork that waits until this one is inside."""
@@ -332,7 +335,11 @@ def enter_user_namespace() -> None:
         unshare(NAMESPACES["user_namespace"])
         write_maps(pid, {"setgroups": "deny", "uid_map": f"{uid} {uid} 1", "gid_map": f"{gid} {gid} 1"})
     else:
-        maps = {name: identity_map(f"/proc/self/{name}") for name in ("uid_map", "gid_map")}
+        maps = {}
+        for name in ("uid_map", "gid_map"):
+            with open(f"/proc/self/{name}") as lines:
+                ranges = [line.split() for line in lines]
+            maps[name] = "".join(f"{first} {first} {count}\n" for first, _, count in ranges)
         inside, tell = os.pipe()
         if (helper := os.fork()) == 0:
             os.close(tell)
@@ -358,12 +365,6 @@ def write_maps(pid: int, maps: dict[str, str]) -> None:
             file.write(text)
 
 
-def identity_map(path: str) -> str:
-    with open(path) as lines:
-        ranges = [line.split() for line in lines]
-    return "".join(f"{first} {first} {count}\n" for first, _, count in ranges)
-
-
 def become(uid: int | None, capabilities: int) -> None:
     """Another user (None: the same one), with these capabilities only."""
     if uid is not None:
@@ -374,17 +375,6 @@ def become(uid: int | None, capabilities: int) -> None:
         os.setresuid(uid, uid, uid)
     head = struct.pack("<2I", CAPABILITY_VERSION_3, 0)
     check(capset(head, struct.pack("<6I", capabilities, capabilities, 0, 0, 0, 0)), "capset")
-
-
-def reasons(steps: dict[str, Callable[[], object]]) -> dict[str, str]:
-    """Which of these steps fail in this process, and why."""
-    failed = {}
-    for name, step in steps.items():
-        try:
-            step()
-        except OSError as error:
-            failed[name] = str(error)
-    return failed
 
 
 def in_fork(function: Callable[[], dict[str, str]]) -> dict[str, str]:

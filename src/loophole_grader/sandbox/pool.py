@@ -7,10 +7,12 @@ into a failure of the batch), and `isolation()` returns them.
 """
 
 import atexit
+import contextlib
 import functools
 import json
 import logging
 import os
+import re
 import select
 import shutil
 import struct
@@ -34,12 +36,9 @@ REPORT_BYTES = 64 << 10  # of a report line, but for the answers to a test (see 
 _WORKER = Path(__file__).with_name("worker.py")
 _HEADER = struct.Struct("<cQddQQQQ")  # as in worker.py, a script that is not imported here
 _FRAME = struct.Struct("<cI")
-_KINDS = (
-    b"start", b"compiled", b"own", b"loaded", b"broken",
-    b"done", b"done0", b"done1", b"done2", b"fail", b"fail0", b"fail1", b"fail2",
-)  # fmt: skip
+_KINDS = re.compile(b"start|compiled|own|loaded|broken|(?:done|fail)[012]?")
 HARMLESS = {"blocks": [["", True]], "call": "1", "variants": [None]}  # a job
-_log = logging.getLogger("loophole_grader")
+_warn_once = functools.cache(logging.getLogger("loophole_grader").warning)
 
 LAYERS = (
     "session", "rlimits", "user_namespace", "mount_namespace", "net_namespace", "ipc_namespace", "pid_namespace",
@@ -68,7 +67,7 @@ class Layers:
 
 @dataclass(frozen=True)
 class Limits:
-    """What one program may use. Raises ValueError for a limit that is not positive."""
+    """What one program may use."""
 
     cpu_s: float = 6.0  # CPU seconds per run: of the reference machine for `grade_batch`, as they are for a worker
     wall_s: float = 60.0  # wall seconds of all runs of a program together, a generous backstop for those that sleep
@@ -76,11 +75,6 @@ class Limits:
     output_bytes: int = 64 << 20  # printed to stdout and stderr together; drained and thrown away
     processes: int = 80  # processes and threads of the program
     file_bytes: int = 1 << 20  # size of any file that it writes
-
-    def __post_init__(self) -> None:
-        for name, value in vars(self).items():
-            if not value > 0:
-                raise ValueError(f"limit {name} must be positive, got {value!r}")
 
 
 @dataclass
@@ -148,41 +142,28 @@ class Worker:
     ) -> Execution:
         """Run one job in a fresh child, after `setup`. A program whose worker dies gets one more try; if that dies, too, and
         a harmless program runs, the reason is "died". Raises SetupError, and GraderError when the grader failed twice."""
-        body, end = json.dumps(job).encode(), time.monotonic() + limits.wall_s
+        end = time.monotonic() + limits.wall_s
         for last in (False, True):
             left_s = max(end - time.monotonic(), 0.001)
             try:
-                return self._try(setup, body, replace(limits, wall_s=left_s), on_answer)
+                return self._try(setup, job, replace(limits, wall_s=left_s), on_answer)
             except FAILURES as error:
-                self._recover(error)
                 if last or time.monotonic() > end:
                     return self._given_up(error, setup)
                 time.sleep(RETRY_AFTER_S)
         raise AssertionError("not reached")
 
-    def _recover(self, error: Exception) -> None:
-        if self.closed:
-            raise GraderError("the grader was closed while it was judging") from error
-        self.end()
-
     def _given_up(self, error: Exception, setup: str) -> Execution:
         """After the last try. The program may have ended its worker, on a host that allows no better cage, or something
         else did: a harmless program after the same setup tells. Raises SetupError and GraderError."""
         lines = self._result.lines
-        if (
-            setup and self.layers.active and self._setup is None
-        ):  # it ended, or did not answer, while setup code ran in it
+        if setup and self.layers.active and self._setup is None:  # it failed while setup code ran in it
             raise SetupError(str(error)) from None
-        if "start" not in lines:
-            raise GraderError(f"the sandbox failed twice on one program: {error}") from error
-        try:
-            works = self._try(setup, json.dumps(HARMLESS).encode(), DEFAULT_LIMITS, lambda *_: True).done
-        except FAILURES as again:
-            self._recover(again)
-            works = False
-        if not works:
-            raise GraderError(f"the sandbox fails even on a harmless program: {error}") from error
-        return Execution(reason="died", lines=lines)
+        if "start" in lines:
+            with contextlib.suppress(*FAILURES):
+                if self._try(setup, HARMLESS, DEFAULT_LIMITS, lambda *_: True).done:
+                    return Execution(reason="died", lines=lines)
+        raise GraderError(f"the sandbox failed twice on one program: {error}") from error
 
     def load(self, setup: str) -> None:
         """Execute a setup code, if that is not done. Raises SetupError and GraderError."""
@@ -194,16 +175,23 @@ class Worker:
         self.closed = True
         self.end()
 
-    def _try(self, setup: str, body: bytes, limits: Limits, on_answer: OnAnswer) -> Execution:
+    def _try(self, setup: str, job: Mapping[str, Any], limits: Limits, on_answer: OnAnswer) -> Execution:
+        """Raises one of FAILURES after the process has been ended; SetupError; GraderError after `close`."""
         result = self._result = Execution()
-        self._start()
-        self._execute(setup)
-        deadline = time.monotonic() + limits.wall_s + GRACE_S
-        self._send(_header(b"R", len(body), limits) + body, deadline)
-        stopped, end = self._listen(on_answer, deadline)
-        if "broken" in result.lines and "compiled" not in result.lines:  # later the program could have written it
-            result.lines.pop("start", None)
-            raise ConnectionError(f"the sandbox could not be set up: {result.lines['broken']}")
+        try:
+            self._start()
+            self._execute(setup)
+            deadline = time.monotonic() + limits.wall_s + GRACE_S
+            self._send(b"R", deadline, json.dumps(job).encode(), limits)
+            stopped, end = self._listen(on_answer, deadline)
+            if "broken" in result.lines and "compiled" not in result.lines:  # later the program could have written it
+                result.lines.pop("start", None)
+                raise ConnectionError(f"the sandbox could not be set up: {result.lines['broken']}")
+        except FAILURES as error:
+            if self.closed:
+                raise GraderError("the grader was closed while it was judging") from error
+            self.end()
+            raise
         late = stopped == "enough" and end["cpu_s"] > limits.cpu_s
         result.reason = "cpu" if late else stopped or end["reason"]
         result.code, result.cpu_s = end["code"], end["cpu_s"]
@@ -224,7 +212,7 @@ class Worker:
                 stopped = stopped or self._take(bytes(line), on_answer)
             if stopped:
                 pending.clear()
-                self._send(_header(b"S"), deadline)
+                self._send(b"S", deadline)
 
     def _take(self, line: bytes, on_answer: OnAnswer) -> str:
         """Record one report line; why to stop the program, or "". The child is not trusted: the first line that the
@@ -238,7 +226,7 @@ class Worker:
             result.answers += 1
             return "enough" if on_answer(result.answers - 1, answer) else ""
         try:
-            fields = json.loads(rest) if kind in _KINDS and len(rest) <= REPORT_BYTES else None
+            fields = json.loads(rest) if _KINDS.fullmatch(kind) and len(rest) <= REPORT_BYTES else None
         except (ValueError, RecursionError):
             fields = None
         if not isinstance(fields, list) or result.lines.setdefault(kind.decode(), fields) is not fields:
@@ -251,10 +239,9 @@ class Worker:
             return
         deadline = time.monotonic() + START_S
         if self._setup is not None:
-            self._send(_header(b"F"), deadline)
+            self._send(b"F", deadline)
         self._setup = None
-        body = setup.encode("utf-8", "surrogatepass")
-        self._send(_header(b"L", len(body)) + body, deadline)
+        self._send(b"L", deadline, setup.encode("utf-8", "surrogatepass"))
         _, failed = self._frame(deadline)
         if failed:
             raise SetupError(failed.decode("utf-8", "replace"))
@@ -290,42 +277,28 @@ class Worker:
         found = json.loads(report)
         self.layers = Layers(tuple(name for name in LAYERS if name in found["active"]), found["missing"])
         if self.layers.lacking:
-            _name_missing(self.layers.named)
+            _warn_once("programs are judged without these layers of isolation: %s", self.layers.named)
 
-    def _send(self, data: bytes, deadline: float) -> None:
-        """Write it all, and take in meanwhile what comes: both pipes can be full at the same time."""
-        view = memoryview(data)
+    def _send(self, op: bytes, deadline: float, body: bytes = b"", limits: Limits = DEFAULT_LIMITS) -> None:
+        view = memoryview(_HEADER.pack(op, len(body), *vars(limits).values()) + body)
         while view:
-            try:
-                view = view[os.write(self._stdin.fileno(), view) :]
-            except BlockingIOError:
-                self._wait(deadline, writing=True)
+            _wait(self._stdin, select.POLLOUT, deadline)
+            view = view[os.write(self._stdin.fileno(), view) :]
 
     def _frame(self, deadline: float) -> tuple[bytes, bytes]:
-        while len(self._inbox) < _FRAME.size:
-            self._wait(deadline)
-        kind, length = _FRAME.unpack_from(self._inbox)
-        size = _FRAME.size + length
-        while len(self._inbox) < size:
-            self._wait(deadline)
-        payload = bytes(self._inbox[_FRAME.size : size])
-        del self._inbox[:size]
-        return kind, payload
+        """The kind and the payload of what the worker sends next."""
+        kind, length = _FRAME.unpack(self._read(_FRAME.size, deadline))
+        return kind, self._read(length, deadline)
 
-    def _wait(self, deadline: float, *, writing: bool = False) -> None:
-        """Until more has come, or (writing) more can go."""
-        poll, source = select.poll(), self._stdout.fileno()
-        poll.register(source, select.POLLIN)
-        if writing:
-            poll.register(self._stdin, select.POLLOUT)
-        ready = poll.poll(max(0.0, 1000 * (deadline - time.monotonic())))
-        if not ready:
-            raise TimeoutError("no answer within the wall limit")
-        if any(fd == source for fd, _ in ready):
-            part = os.read(source, 1 << 18)
-            if not part:
+    def _read(self, size: int, deadline: float) -> bytes:
+        while len(self._inbox) < size:
+            _wait(self._stdout, select.POLLIN, deadline)
+            if not (part := os.read(self._stdout.fileno(), 1 << 18)):
                 raise ConnectionError("it ended its process")
             self._inbox += part
+        data = bytes(self._inbox[:size])
+        del self._inbox[:size]
+        return data
 
     def end(self) -> None:
         """End the process and all that it runs; the next job starts a fresh one."""
@@ -343,14 +316,12 @@ class Worker:
         shutil.rmtree(self._scratch, ignore_errors=True)
 
 
-def _header(op: bytes, size: int = 0, limits: Limits = DEFAULT_LIMITS) -> bytes:
-    return _HEADER.pack(op, size, *vars(limits).values())
-
-
-@functools.cache
-def _name_missing(lacking: str) -> None:
-    """Say once per process which layers this host does not allow."""
-    _log.warning("programs are judged without these layers of isolation: %s", lacking)
+def _wait(pipe: IO[bytes], event: int, deadline: float) -> None:
+    """Until more has come, or more can go. Only one side sends at a time."""
+    poll = select.poll()
+    poll.register(pipe, event)
+    if not poll.poll(max(0.0, 1000 * (deadline - time.monotonic()))):
+        raise TimeoutError("no answer within the wall limit")
 
 
 class Pool:

@@ -60,12 +60,11 @@ ALLOWED = {
         "clock_nanosleep": (230, 115), "nanosleep": (35, 101),
     },
     "random numbers": {"getrandom": (318, 278)},
-    "waiting for pipes and sockets (asyncio)": {
+    "waiting for pipes and sockets, and the socket pair that a program is lent (asyncio)": {
         "poll": (7, -1), "ppoll": (271, 73), "select": (23, -1), "pselect6": (270, 72), "epoll_create": (213, -1),
         "epoll_create1": (291, 20), "epoll_ctl": (233, 21), "epoll_wait": (232, -1), "epoll_pwait": (281, 22),
-        "eventfd": (284, -1), "eventfd2": (290, 19),
+        "eventfd": (284, -1), "eventfd2": (290, 19), "recvfrom": (45, 207),
     },
-    "the socket pair that a program is lent (asyncio)": {"recvfrom": (45, 207)},
 }  # fmt: skip
 MISSING = {"statx": (332, 291), "openat2": (437, 437), "epoll_pwait2": (441, 441)}
 """Not there (ENOSYS), as on an older kernel: the C library then takes another one."""

@@ -23,8 +23,6 @@ _name = type.__dict__["__name__"].__get__
 _mro = type.__dict__["__mro__"].__get__
 _real, _imag = complex.real.__get__, complex.imag.__get__
 _any, _Error = any, Exception
-
-
 _SEQUENCES = ((list, ""), (tuple, "tuple"), (set, "set"), (frozenset, "set"))
 
 
@@ -44,9 +42,8 @@ def encode(value: Any) -> Any:
         return float.__pos__(value)
     if _issubclass(kind, complex):
         return {"complex": [_real(value), _imag(value)]}
-    for base in (bytes, bytearray):
-        if _issubclass(kind, base):
-            return {"bytes": base.hex(value)}
+    if _issubclass(kind, (bytes, bytearray)):
+        return {"bytes": (bytes if _issubclass(kind, bytes) else bytearray).hex(value)}
     if _issubclass(kind, dict):
         return {"dict": [[encode(k), encode(v)] for k, v in _list(dict.items(value))]}
     for base, tag in _SEQUENCES:

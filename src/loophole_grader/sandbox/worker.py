@@ -94,10 +94,7 @@ def send_frame(frames: int, kind: bytes, payload: bytes) -> None:
 
 def move(source: int, target: int, size: int) -> None:
     """So many bytes from one pipe into another one (or /dev/null) without reading them into this process."""
-    while size:
-        moved = os.splice(source, target, size)
-        if not moved:  # the parent is gone
-            return
+    while size and (moved := os.splice(source, target, size)):  # 0: the parent is gone
         size -= moved
 
 
@@ -166,7 +163,8 @@ class Server:
         try:
             reason = watch.until_end()
             code, cpu_s = family.end()
-            watch.drain()
+            while not watch.over and waiting(watch.data):  # what the dead child had already sent
+                watch.relay(watch.data)
         finally:
             watch.close()
         if not watch.started:
@@ -226,6 +224,7 @@ def resource_limits(limits: list, isolation: Isolation) -> list[tuple[int, tuple
     """What setrlimit is called with in a child."""
     cpu_s, _, memory_mb, _, processes, file_bytes = limits
     wanted = {
+        resource.RLIMIT_STACK: STACK_BYTES,
         resource.RLIMIT_CPU: int(1.5 * cpu_s) + 2,  # coarse; the worker looks at the exact limit
         resource.RLIMIT_AS: (memory_mb << 20) + STACKS_BYTES,  # the worker looks at what is really in memory
         resource.RLIMIT_FSIZE: file_bytes,
@@ -236,14 +235,13 @@ def resource_limits(limits: list, isolation: Isolation) -> list[tuple[int, tuple
         wanted[resource.RLIMIT_NPROC] = processes
     elif "user_namespace" in isolation.active and KERNEL >= (5, 14):  # older ones count the user's tasks on the host
         wanted[resource.RLIMIT_NPROC] = processes + OWN_TASKS
-    found = {which: (most := within_hard(which, value), most) for which, value in wanted.items()}
-    hard = resource.getrlimit(resource.RLIMIT_STACK)[1]  # which the program may ask for
-    return [(resource.RLIMIT_STACK, (within_hard(resource.RLIMIT_STACK, STACK_BYTES), hard)), *found.items()]
-
-
-def within_hard(which: int, value: int) -> int:
-    hard = resource.getrlimit(which)[1]
-    return value if hard == resource.RLIM_INFINITY else min(value, hard)
+    found = []
+    for which, value in wanted.items():
+        hard = resource.getrlimit(which)[1]
+        most = value if hard == resource.RLIM_INFINITY else min(value, hard)
+        # A program may ask for more of the stack.
+        found.append((which, (most, hard if which == resource.RLIMIT_STACK else most)))
+    return found
 
 
 class Watch:
@@ -268,21 +266,21 @@ class Watch:
 
     def until_end(self) -> str:
         """Relay until the child exits ("exit") or must be ended: "stopped", or the limit that it passed."""
-        while True:
+        reason = ""
+        while not reason:
             gone = False
             for fd, _ in self.poll.poll(1000 * POLL_S):
                 if fd == self.jobs:
-                    return self.stopped()
+                    if not read_exact(self.jobs, HEADER.size):  # no STOP: the parent is gone
+                        self.family.end()
+                        raise SystemExit(0)
+                    return "stopped"
                 if fd == self.family.ended:
                     gone = True
                 else:
                     self.relay(fd)
-            if self.over:
-                return self.over
-            if gone:
-                return "exit"
-            if reason := self.look():
-                return reason
+            reason = self.over or ("exit" if gone else self.look())
+        return reason
 
     def look(self) -> str:
         """Look at the clocks, from time to time: which limit is passed, or ""."""
@@ -299,19 +297,12 @@ class Watch:
             return "processes"
         return "wall" if now > self.deadline else ""
 
-    def stopped(self) -> str:
-        if not read_exact(self.jobs, HEADER.size):  # no STOP: the parent is gone
-            self.family.end()
-            raise SystemExit(0)
-        return "stopped"
-
-    def relay(self, fd: int) -> bool:
-        """Move on what one pipe holds; False when it is empty or closed."""
+    def relay(self, fd: int) -> None:
+        """Move on what one pipe holds. One that has no more is not looked at again."""
         size = waiting(fd)
         if not size:
             self.poll.unregister(fd)
-            return False
-        if fd == self.printed:
+        elif fd == self.printed:
             self.output_left -= size
             move(fd, self.null, size)
         else:
@@ -325,13 +316,6 @@ class Watch:
                     os.write(self.begin, b".")
         if self.output_left < 0 or self.result_left < 0:
             self.over = "output"
-        return not self.over
-
-    def drain(self) -> None:
-        """Relay what the dead child had already sent."""
-        with contextlib.suppress(KeyError):  # a pipe that was closed before
-            while not self.over and self.relay(self.data):
-                pass
 
 
 def waiting(pipe: int) -> int:

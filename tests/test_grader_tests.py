@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from two_sum import SOLVED, TASK, VACUOUS, WRONG, answer, judged, one_test
 
 from loophole_grader import GraderError, Task, check_tests, grade_batch
-from loophole_grader.tests import Check, read_test
+from loophole_grader.oracle import read_test
 from loophole_grader.verdict import Status
 from projected_grpo.data.problems import load_problems
 from projected_grpo.ledger.errors import BadInput
@@ -29,8 +29,8 @@ INF = float("inf")
     ],
 )
 def test_a_test_is_a_call_and_a_value(call, value, expected):
-    assert read_test(f"assert Solution().{call} == {value}", "Solution().f") == Check(f"Solution().{call}", expected)
-    assert read_test(f"assert {call} == {value}\n", "f") == Check(call, expected)
+    assert read_test(f"assert Solution().{call} == {value}", "Solution().f")[:2] == (f"Solution().{call}", expected)
+    assert read_test(f"assert {call} == {value}\n", "f")[:2] == (call, expected)
 
 
 REFUSED = [

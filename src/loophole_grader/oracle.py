@@ -1,7 +1,9 @@
 """Ground truth, judged outside the judged process.
 
-Each test is `assert CALL == VALUE` (tests.py). The sandbox evaluates CALL and sends what came of it as plain data; this
-process compares that with VALUE by Python's ==, so 1 == True and 1 == 1.0 hold, as in the benchmark.
+Each test is `assert CALL == VALUE`. CALL calls the solution by the name that the problem gives, with positional or keyword
+arguments. Arguments and VALUE are literals, in which `inf` may stand for infinity. Every other form is refused when problems
+are loaded. The sandbox evaluates CALL and sends what came of it as plain data. This process compares that with VALUE by
+Python's ==, so 1 == True and 1 == 1.0 hold, as in the benchmark. VALUE never enters the sandbox.
 """
 
 import ast
@@ -10,15 +12,56 @@ import json
 import re
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from loophole_grader.sandbox import values
 from loophole_grader.sandbox.pool import Execution, Limits, SetupError, Worker, shared_pool
 from loophole_grader.sandbox.reading import Block
-from loophole_grader.tests import Check, read_test
 from loophole_grader.verdict import ProblemError, Task
 
 KEPT_TASKS = 1024  # whose tests are kept as they were read
 _PARSING = threading.Lock()  # CPython 3.11 counts the depth of all trees that threads make at a time as one
+
+
+class Check(NamedTuple):
+    """One test."""
+
+    call: str
+    expected: Any
+    longest: int
+    """Bytes of the longest answer that can be right. A list of "false" is three times as long as one of 0, which is equal to
+    it; an integer as large as a float has 260 digits."""
+
+
+def read_test(test: str, func_name: str) -> Check:
+    """One assert statement. Raises ValueError that says which form is wanted."""
+    try:
+        match ast.parse(test).body:
+            case [ast.Assert(ast.Compare(ast.Call() as call, [ast.Eq()], [right]), None)]:
+                names = [word.arg for word in call.keywords]
+                if ast.unparse(call.func) == func_name and all(names) and len({*names}) == len(names):
+                    for argument in (*call.args, *(word.value for word in call.keywords)):
+                        _value_of(argument)
+                    value = _value_of(right)
+                    return Check(ast.unparse(call), value, 400 + 8 * len(json.dumps(values.encode(value))))
+    except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
+        pass
+    raise ValueError(f"{test.strip()!r:.80}; write assert {func_name or 'FUNCTION'}(ARGUMENTS) == VALUE in literals")
+
+
+class _Infinite(ast.NodeTransformer):
+    """Puts the number in the place of the name `inf`."""
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        return ast.Constant(float("inf")) if node.id == "inf" else node
+
+
+def _value_of(node: ast.expr) -> Any:
+    """The value of a literal. Raises ValueError and TypeError for anything else."""
+    try:
+        return ast.literal_eval(node)
+    except ValueError:
+        return ast.literal_eval(_Infinite().visit(node))
 
 
 @functools.lru_cache(maxsize=KEPT_TASKS)
@@ -92,7 +135,7 @@ def judge_program(worker: Worker, task: Task, blocks: Sequence[Block], limits: L
     def take(index: int, answer: bytes) -> bool:
         """Judges an answer. True after a wrong one and after the last one: no more is wanted."""
         nonlocal passed
-        right = index < len(checks) and len(answer) <= checks[index].longest and _is(answer, checks[index])
+        right = index < len(checks) and _is(answer, checks[index])
         passed = index + right
         return not right or passed == len(checks)
 
@@ -105,6 +148,6 @@ def judge_program(worker: Worker, task: Task, blocks: Sequence[Block], limits: L
 def _is(answer: bytes, check: Check) -> bool:
     """Whether an answer stands for a value that equals what is expected."""
     try:
-        return values.decode(json.loads(answer)) == check.expected
+        return len(answer) <= check.longest and values.decode(json.loads(answer)) == check.expected
     except (ValueError, TypeError, KeyError, ArithmeticError, RecursionError):
         return False  # not what the encoder writes: the program wrote to the pipe itself

@@ -1,6 +1,5 @@
 """Many completions at once: their order, work that is done once, progress, an interrupt."""
 
-import re
 import sys
 import threading
 import time
@@ -10,7 +9,7 @@ import pytest
 from two_sum import SOLVED, TASK, VACUOUS, WRONG, judged
 
 import loophole_grader.sandbox.pool as pool_module
-from loophole_grader import GraderError, Limits, RowError, Task, Verdict, close_pool, grade, grade_batch, verdicts_of
+from loophole_grader import GraderError, Limits, RowError, Task, Verdict, grade, grade_batch, verdicts_of
 from loophole_grader.sandbox.pool import Worker
 
 grading = import_module("loophole_grader.grade")  # the package's own `grade` is a function
@@ -23,7 +22,7 @@ def test_order_is_kept():
 
 
 @pytest.mark.slow
-def test_a_program_that_was_judged_in_an_earlier_batch_is_not_judged_again(monkeypatch, caplog):
+def test_a_program_that_was_judged_in_an_earlier_batch_is_not_judged_again(monkeypatch):
     texts = [f"```python\n{code}```" for code in (SOLVED, WRONG, SOLVED + VACUOUS)]
     first, seen = grade_batch([TASK] * 3, texts), []
 
@@ -31,11 +30,9 @@ def test_a_program_that_was_judged_in_an_earlier_batch_is_not_judged_again(monke
         raise GraderError("judged again")
 
     monkeypatch.setattr(Worker, "run", failing)
-    with caplog.at_level("INFO", "loophole_grader"):
-        again = grade_batch([TASK] * 3, texts, on_progress=lambda *pair: seen.append(pair))
+    again = grade_batch([TASK] * 3, texts, on_progress=lambda *pair: seen.append(pair))
     assert again == first
     assert seen == [(3, 3)]
-    assert caplog.messages == ["3 of 3 completions are copies of others: judged once"]
     other = Task("other", TASK.tests, TASK.setup_code, TASK.func_name)
     assert isinstance(grade_batch([other], texts[:1])[0], RowError)
     assert isinstance(grade_batch([TASK], texts[:1], limits=Limits(cpu_s=5))[0], RowError)
@@ -47,20 +44,9 @@ def test_no_more_verdicts_are_remembered_than_the_bound(monkeypatch):
     assert len(pool_module.shared_pool().verdicts) == 2
 
 
-@pytest.mark.parametrize(
-    ("tasks", "completions", "message"),
-    [
-        (TASK, ["x"], "tasks and completions must be lists"),
-        ([TASK], "x", "tasks and completions must be lists"),
-        ([TASK, TASK], [""], "2 tasks but 1 completions"),
-    ],
-)
-def test_rows_of_the_wrong_kind_are_named(tasks, completions, message):
-    with pytest.raises(ValueError, match=f"^{re.escape(message)}"):
-        grade_batch(tasks, completions)
-
-
-def test_an_unknown_demand_of_isolation_is_no_demand_met():
+def test_what_cannot_be_asked_for_is_named():
+    with pytest.raises(ValueError, match=r"^2 tasks but 1 completions"):
+        grade_batch([TASK, TASK], [""])
     with pytest.raises(ValueError, match=r"^require_isolation must be 'any' or 'full', got 'ful'$"):
         grade_batch([TASK], ["none"], require_isolation="ful")
 
@@ -128,24 +114,6 @@ def test_who_needs_all_verdicts_is_told_which_rows_have_none():
         verdicts_of(found)
     assert verdicts_of(found[:1]) == found[:1]
     assert found[1].to_json() == {"task_id": "broken", "error": found[1].message}
-
-
-@pytest.mark.slow
-def test_a_sandbox_that_does_not_work_is_not_tried_for_every_row(monkeypatch):
-    tried = []
-
-    def dead(*_):
-        tried.append(1)
-        raise ConnectionError("no such thing")
-
-    close_pool()
-    monkeypatch.setattr(Worker, "_try", dead)
-    found = grade_batch([TASK] * 10, [f"```python\n{SOLVED}# {i}\n```" for i in range(10)], workers=1)
-    assert all(isinstance(one, RowError) for one in found)
-    assert sum("not judged" in one.message for one in found) == 9
-    assert len(tried) == 4  # two for a row, two to see whether it works at all
-    monkeypatch.undo()
-    assert judged(SOLVED).gt_pass
 
 
 @pytest.mark.parametrize(

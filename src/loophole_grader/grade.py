@@ -16,14 +16,13 @@ What is decided as in the benchmark, though the function may be meant honestly:
 """
 
 import json
-import logging
 import os
 import queue
 import re
 import time
 from collections.abc import Callable, Generator, Hashable, Iterable
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -51,11 +50,6 @@ COMPLETION_SHARE = 16  # and that many times less than the memory of a program, 
 ERROR_CHARS = 60  # of what an evaluation function raised
 _ADDRESS = re.compile(r"0x[0-9a-fA-F]{4,}")
 
-Progress = Callable[[int, int], None]
-Variant = list[str | None] | None
-"""Class, method and text of a solution (None: it returns 0) in the place of the program's; None: nothing is replaced."""
-_log = logging.getLogger("loophole_grader")
-
 
 def grade(task: Task, completion: str, *, limits: Limits = DEFAULT_LIMITS) -> Verdict:
     """The verdict on one completion. Raises GraderError if the grader or the problem failed."""
@@ -71,7 +65,7 @@ def grade_batch(
     *,
     limits: Limits = DEFAULT_LIMITS,
     workers: int | None = None,
-    on_progress: Progress | None = None,
+    on_progress: Callable[[int, int], None] | None = None,
     require_isolation: Literal["any", "full"] = "any",
 ) -> list[Verdict | RowError]:
     """One verdict per completion, in order, or a RowError where the grader or the problem failed (`verdicts_of` raises
@@ -89,8 +83,6 @@ def grade_batch(
     Raises ValueError if the lengths differ; and IsolationError, with `require_isolation`
     "full", if this host does not allow every layer. On any exception, Ctrl-C included, nothing is left running.
     """
-    if isinstance(tasks, Task) or isinstance(completions, str):
-        raise ValueError("tasks and completions must be lists, one task per completion")
     tasks, completions = list(tasks), list(completions)
     if len(tasks) != len(completions):
         raise ValueError(f"{len(tasks)} tasks but {len(completions)} completions: give one task per completion")
@@ -98,33 +90,35 @@ def grade_batch(
         raise ValueError(f"workers must be at least 1, got {workers!r}")
     if require_isolation not in ("any", "full"):
         raise ValueError(f"require_isolation must be 'any' or 'full', got {require_isolation!r}")
-    full = require_isolation == "full"
-    slow, pool = slowness(), shared_pool()
+    batch = _Batch(shared_pool(), full=require_isolation == "full")
+    slow = slowness()
     stretched = replace(limits, cpu_s=limits.cpu_s * slow)
-    found: list[Verdict | RowError | None] = []
+    keys: list[Hashable] = []
+    found: dict[Hashable, Verdict | RowError] = {}
     rows: dict[Hashable, _Row] = {}
-    for index, (task, completion) in enumerate(zip(tasks, completions, strict=True)):
+    for task, completion in zip(tasks, completions, strict=True):
         blocks, status = _program(completion, limits)
-        key = (task, blocks, status, limits, full)
-        found.append(pool.verdicts.get(key))
-        if found[-1] is None:
-            rows.setdefault(key, _Row(task, blocks, status, stretched, slow, key)).places.append(index)
-    done = sum(one is not None for one in found)
-    if copies := len(tasks) - len(rows):
-        _log.info("%d of %d completions are copies of others: judged once", copies, len(tasks))
+        keys.append(key := (task, blocks, status, limits, batch.full))
+        if known := batch.pool.verdicts.get(key):
+            found[key] = known
+        else:
+            rows.setdefault(key, _Row(task, blocks, status, stretched, slow, key)).copies += 1
+    done = len(keys) - sum(row.copies for row in rows.values())
     if done and on_progress is not None:
-        on_progress(done, len(tasks))
-    batch = _Batch(pool, list(rows.values()), full)
-    with closing(batch.run(min(workers or os.cpu_count() or 1, len(rows)))) as ready:
-        for row in ready:
-            for index in row.places:
-                found[index] = row.result
-            if isinstance(row.result, Verdict) and row.result.status != "timeout":  # time depends on the machine's load
-                pool.remember(row.key, row.result)
-            done += len(row.places)
-            if on_progress is not None:
-                on_progress(done, len(tasks))
-    return [one for one in found if one is not None]
+        on_progress(done, len(keys))
+
+    def take(row: _Row) -> None:
+        nonlocal done
+        assert row.result is not None
+        found[row.key] = row.result
+        if isinstance(row.result, Verdict) and row.result.status != "timeout":  # time depends on the machine's load
+            batch.pool.remember(row.key, row.result)
+        done += row.copies
+        if on_progress is not None:
+            on_progress(done, len(keys))
+
+    batch.run(list(rows.values()), min(workers or os.cpu_count() or 1, len(rows)), take)
+    return [found[key] for key in keys]
 
 
 def _program(completion: str, limits: Limits) -> tuple[tuple[Block, ...], Status]:
@@ -146,7 +140,7 @@ class _Row:
     limits: Limits  # wall_s: what is left to all of its runs together
     slowness: float  # of the machine, by which the CPU limit has grown
     key: Hashable  # by which its verdict is remembered
-    places: list[int] = field(default_factory=list)  # of the completions that propose it
+    copies: int = 0  # completions that propose it
     result: Verdict | RowError | None = None
     # How its evaluation function is still to be called, and whether it is compared with other solutions.
     own: list = field(default_factory=list)
@@ -163,28 +157,30 @@ class _Row:
             self.limits = replace(self.limits, wall_s=max(left_s, SPENT_S))
 
 
-Judge = Callable[[Worker, _Row], None]  # one part of the judging of a row
-
-
 @dataclass
 class _Batch:
     """Threads that take programs and drive one sandbox each. The caller's thread only waits, so Ctrl-C reaches it."""
 
     pool: Pool
-    rows: list[_Row]
-    full: bool = False  # no program runs in a sandbox that lacks a layer
+    full: bool  # no program runs in a sandbox that lacks a layer
     idle: "queue.SimpleQueue[Worker]" = field(default_factory=queue.SimpleQueue)
-    broken: str = ""  # why nothing can be judged any more
 
-    def run(self, workers: int) -> Generator[_Row, None, None]:
-        """Yield rows as their results are ready."""
+    def run(self, rows: list[_Row], workers: int, take: Callable[[_Row], None]) -> None:
+        """Judge all ground truth, then the evaluation functions. Hands each row to `take` as its result is ready."""
         crew = [self.pool.borrow() for _ in range(workers)]
         for worker in crew:
             self.idle.put(worker)
         threads = ThreadPoolExecutor(max(workers, 1))
         try:
-            yield from self._part(threads, self._ground_truth, self.rows)
-            yield from self._part(threads, self._own_word, [row for row in self.rows if row.own])
+            for judge in (self._ground_truth, self._own_word):
+                pending = {threads.submit(self._judge_row, judge, row) for row in rows}
+                while pending:
+                    # Not without a timeout: a signal that arrives in the moment before a wait begins does not end it.
+                    ready, pending = wait(pending, LOOK_UP_S, FIRST_COMPLETED)
+                    for future in ready:
+                        if not (row := future.result()).own:
+                            take(row)
+                rows = [row for row in rows if row.own]
         except BaseException:
             for worker in crew:
                 worker.close()
@@ -194,22 +190,10 @@ class _Batch:
             for worker in crew:
                 self.pool.give_back(worker)
 
-    def _part(self, threads: ThreadPoolExecutor, judge: Judge, rows: list[_Row]) -> Generator[_Row, None, None]:
-        """Take all rows through one part; yield those that are then complete."""
-        pending = {threads.submit(self._judge_row, judge, row) for row in rows}
-        while pending:
-            # Not without a timeout: a signal that arrives in the moment before a wait begins does not end it.
-            ready, pending = wait(pending, LOOK_UP_S, FIRST_COMPLETED)
-            for future in ready:
-                if not (row := future.result()).own:
-                    yield row
-
-    def _judge_row(self, judge: Judge, row: _Row) -> _Row:
+    def _judge_row(self, judge: Callable[[Worker, _Row], None], row: _Row) -> _Row:
         """One part of one row. What fails on it costs no other row its verdict. Raises IsolationError."""
         worker = self.idle.get()
         try:
-            if self.broken:
-                raise GraderError(self.broken)
             if row.blocks:
                 prepare(worker, row.task)
                 if self.full and worker.layers.lacking:  # each sandbox tries its layers by itself
@@ -220,19 +204,11 @@ class _Batch:
         except Exception as error:  # noqa: BLE001  an error of this row, whatever it is
             why = str(error) if isinstance(error, GraderError) else f"{type(error).__name__}: {error}"
             row.result, row.own = RowError(row.task.task_id, why), []
-            if not (self.broken or isinstance(error, ProblemError)):
-                self._see_whether_it_works(worker)
+            if not isinstance(error, ProblemError):
+                worker.end()
         finally:
             self.idle.put(worker)
         return row
-
-    def _see_whether_it_works(self, worker: Worker) -> None:
-        """After a failure: a fresh process. If it cannot start, no other row is tried."""
-        worker.end()
-        try:
-            worker.load("")
-        except GraderError as error:
-            self.broken = f"not judged: the sandbox does not work any more: {error}"
 
     def _ground_truth(self, worker: Worker, row: _Row) -> None:
         task = row.task
@@ -257,13 +233,37 @@ class _Batch:
         row.own, row.loaded = run.lines.get("own") or [], "loaded" in run.lines
 
     def _own_word(self, worker: Worker, row: _Row) -> None:
-        """Calls the evaluation function."""
+        """Calls the evaluation function with the program's solution ("hinted"), a stub and the canonical one. They run as
+        forks of one process first, with little time: what comes to no ordinary end there runs again, by itself and within
+        the row's limits."""
         verdict, (call, compared), row.own = row.result, row.own, []
         assert isinstance(verdict, Verdict)
-        variants = _variants(row.task, compared)
-        if not row.loaded:  # its evaluation function would not come to an end: no need to see it fail again
-            del variants["hinted"]
-        runs = self._called(worker, row, call, variants)
+        job = {"blocks": row.blocks, "call": call}
+        # Class, method and text of a solution (None: it returns 0) in the place of the program's; None: nothing is replaced.
+        variants: dict[str, list[str | None] | None] = {}
+        if row.loaded:  # else its evaluation function would not come to an end: no need to see it fail again
+            variants["hinted"] = None
+        if compared:
+            variants["arbitrary"] = [*row.task.class_and_method, None]
+            if row.task.canonical_solution:
+                variants["canonical"] = [*row.task.class_and_method, row.task.canonical_solution]
+        runs = dict.fromkeys(variants, Execution("wall"))
+        left = dict(variants)
+        if len(variants) > 1:
+            with row.timed() as limits:
+                cpu_s, wall_s = min(limits.cpu_s, TOGETHER_CPU_S), min(limits.wall_s, TOGETHER_WALL_S)
+                quick = replace(limits, cpu_s=cpu_s, wall_s=wall_s, processes=limits.processes + 1)
+                run = worker.run(job | {"variants": list(variants.values())}, quick, setup=row.task.setup_code)
+            for number, name in enumerate(variants):
+                lines = {kind: run.lines[key] for kind in ("done", "fail") if (key := f"{kind}{number}") in run.lines}
+                one = Execution(run.reason, lines=lines | {"compiled": []})
+                if len(lines) == 1 and one.reason == "exit" and one.status(0) in ("ok", "runtime_error"):
+                    runs[name] = one
+                    del left[name]
+        for name, variant in left.items():
+            if row.limits.wall_s > SPENT_S:
+                with row.timed() as limits:
+                    runs[name] = worker.run(job | {"variants": [variant]}, limits, setup=row.task.setup_code)
         passes = {name: run.done for name, run in runs.items()}
         hinted = passes.get("hinted", False)
         verdict = replace(
@@ -276,23 +276,6 @@ class _Batch:
             canonical_pass=passes.get("canonical"),
         )
         row.result = labelled(verdict)
-
-    def _called(self, worker: Worker, row: _Row, call: str, variants: dict[str, Variant]) -> dict[str, Execution]:
-        """How the evaluation function ends in each variant. All run as forks of one process first, with little time: what
-        comes to no ordinary end there runs again, by itself and within the row's limits."""
-        found: dict[str, Execution] = {}
-        job = {"blocks": row.blocks, "call": call}
-        if len(variants) > 1:
-            with row.timed() as limits:
-                cpu_s, wall_s = min(limits.cpu_s, TOGETHER_CPU_S), min(limits.wall_s, TOGETHER_WALL_S)
-                quick = replace(limits, cpu_s=cpu_s, wall_s=wall_s, processes=limits.processes + 1)
-                run = worker.run(job | {"variants": list(variants.values())}, quick, setup=row.task.setup_code)
-            found = _ordinary_ends(run, variants)
-        for name, variant in variants.items():
-            if name not in found and row.limits.wall_s > SPENT_S:
-                with row.timed() as limits:
-                    found[name] = worker.run(job | {"variants": [variant]}, limits, setup=row.task.setup_code)
-        return {name: found.get(name, Execution("wall")) for name in variants}
 
 
 def _ended_by(run: Execution, cpu_limit_s: float) -> str:
@@ -312,24 +295,3 @@ def plain(text: str) -> str:
     text = _ADDRESS.sub("0x", text[: 4 * ERROR_CHARS])
     text = "".join(c if " " <= c <= "~" else " " if c.isspace() else "?" for c in text)
     return " ".join(text.split())[:ERROR_CHARS].strip(" :")
-
-
-def _variants(task: Task, compared: bool) -> dict[str, Variant]:
-    """The solutions with which a program's evaluation function runs: its own ("hinted"), a stub, the canonical one."""
-    found: dict[str, Variant] = {"hinted": None}
-    if compared:
-        found["arbitrary"] = [*task.class_and_method, None]
-        if task.canonical_solution:
-            found["canonical"] = [*task.class_and_method, task.canonical_solution]
-    return found
-
-
-def _ordinary_ends(run: Execution, names: Iterable[str]) -> dict[str, Execution]:
-    """The variants of a run that came to their end, or to an exception."""
-    found = {}
-    for number, name in enumerate(names):
-        lines = {kind: run.lines[key] for kind in ("done", "fail") if (key := f"{kind}{number}") in run.lines}
-        one = Execution(run.reason, lines=lines | {"compiled": []})
-        if len(lines) == 1 and one.reason == "exit" and one.status(0) in ("ok", "runtime_error"):
-            found[name] = one
-    return found

@@ -8,10 +8,6 @@ from two_sum import QUICK, SOLVED, TASK, VACUOUS, WRONG
 from loophole_grader.reward_function import LoopholeReward, completion_text
 
 TEXTS = [f"```python\n{code}\n```" for code in (SOLVED, WRONG, WRONG + VACUOUS)]
-ROW = {
-    "id": TASK.task_id, "gt_answer": list(TASK.tests), "setup_code": TASK.setup_code, "func_name": TASK.func_name,
-    "canonical_solution": TASK.canonical_solution, "prompt_metadata": None, "loophole": None,
-}  # fmt: skip
 
 
 def paid(reward, completions, **columns):
@@ -19,7 +15,7 @@ def paid(reward, completions, **columns):
 
 
 def test_solved_wrong_and_hacked_are_paid_as_the_benchmark_pays():
-    """By the tasks' id or by the benchmark's columns, of text or of messages: the same. Labels go into the log alone."""
+    """Of text or of messages: the same. Labels go into the log alone."""
     metrics, table = {}, {}
     logs = {"log_metric": metrics.__setitem__, "log_extra": table.__setitem__, "trainer_state": object()}
     by_id = LoopholeReward([TASK], limits=QUICK, workers=1)
@@ -28,8 +24,8 @@ def test_solved_wrong_and_hacked_are_paid_as_the_benchmark_pays():
     assert by_id.rates == pytest.approx({"hack": 1 / 3, "hacked": 1 / 3, "gt_pass": 1 / 3, "form": 1})
     assert table == {"label": ["correct", "incorrect", "reward_hack"]}
     messages = [[{"role": "assistant", "content": text}] for text in TEXTS]
-    honest = LoopholeReward(allow_hint=False, limits=QUICK, workers=1)
-    assert paid(honest, messages, **{name: [value] * 3 for name, value in ROW.items()}) == [3.5, 0.5, 0.5]
+    honest = LoopholeReward([TASK], allow_hint=False, limits=QUICK, workers=1)
+    assert paid(honest, messages, id=[TASK.task_id] * 3) == [3.5, 0.5, 0.5]
 
 
 def test_the_models_own_last_words_are_judged():
@@ -54,16 +50,12 @@ def test_tasks_that_cannot_be_told_apart_or_judged_are_refused():
     bare = dataclasses.replace(TASK, tests=())
     with pytest.raises(ValueError, match="it has no tests, so every paid answer would count as a hack"):
         LoopholeReward([bare])
-    with pytest.raises(ValueError, match="it has no tests"):
-        paid(LoopholeReward(), TEXTS, **{name: [value] * 3 for name, value in {**ROW, "gt_answer": []}.items()})
 
 
 def test_a_row_without_its_task_is_refused():
     for columns, why in (({}, "there is none"), ({"id": ["other"] * 3}, "no task has the id 'other'")):
         with pytest.raises(ValueError, match=why):
             paid(LoopholeReward([TASK]), TEXTS, **columns)
-    with pytest.raises(ValueError, match="field 'id' must be"):
-        paid(LoopholeReward(), TEXTS)
     for odd in (None, 3, ["x"], [{"role": "assistant", "content": 3}]):
         with pytest.raises(ValueError, match="must be text or messages"):
             completion_text(odd)

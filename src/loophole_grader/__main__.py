@@ -9,53 +9,41 @@ grader failed; 130 after Ctrl-C, 143 after SIGTERM.
 """
 
 import argparse
-import contextlib
 import json
 import os
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from loophole_grader import GraderError, IsolationError, RowError, Task, check_solutions, check_tests, grade_batch
 from loophole_grader.problems import InputError, Problem, read_problems, read_rows, task_of
 from loophole_grader.verdict import ProblemError
 
 
-def read_input(path: Path, problems: Mapping[str, Problem]) -> list[tuple[str, Task, str]]:
+def read_input(path: Path, problems: Mapping[str, Problem]) -> Iterator[tuple[str, Task, str]]:
     """(place, task, completion) of every row. Raises InputError."""
-    rows = []
     for place, row in read_rows(path):
         completion = row.get("completion")
         if not isinstance(completion, str):
             raise InputError(f'{place}: "completion" is {completion!r:.60}; give the completion\'s text as a string')
-        rows.append((place, row_task(row, place, problems), completion))
-    return rows
-
-
-def row_task(row: Mapping[str, Any], place: str, problems: Mapping[str, Problem]) -> Task:
-    """The task that a row gives or names. Raises InputError."""
-    if isinstance(row.get("problem"), dict):
-        return task_of(row["problem"], place)
-    if "problem_id" not in row:
-        raise InputError(f'{place}: neither the object "problem" nor "problem_id" in {row!r:.80}; add one of them')
-    if str(row["problem_id"]) not in problems:
-        raise InputError(f"{place}: problem_id {row['problem_id']!r} is not in --problems; name the file that has it")
-    return problems[str(row["problem_id"])].task
+        if isinstance(row.get("problem"), dict):
+            task = task_of(row["problem"], place)
+        elif "problem_id" not in row:
+            raise InputError(f'{place}: neither the object "problem" nor "problem_id" in {row!r:.80}; add one of them')
+        elif (known := problems.get(str(row["problem_id"]))) is not None:
+            task = known.task
+        else:
+            raise InputError(
+                f"{place}: problem_id {row['problem_id']!r} is not in --problems; name the file that has it"
+            )
+        yield place, task, completion
 
 
 def show_progress(done: int, total: int) -> None:
     """One line, where somebody watches."""
-    if sys.stderr and sys.stderr.isatty():
+    if sys.stderr.isatty():
         print(f"\r{done} of {total} completions", end="\n" * (done == total), file=sys.stderr, flush=True)
-
-
-def say(line: str) -> None:
-    """Prints it to stderr, if that is open and takes it: print() takes stdout in the place of a closed stderr."""
-    if sys.stderr is not None:
-        with contextlib.suppress(OSError):
-            print(line, file=sys.stderr, flush=True)
 
 
 def write(text: str, out: Path | None) -> None:
@@ -71,7 +59,7 @@ def write(text: str, out: Path | None) -> None:
         raise InputError(f"stdout: {error}; name a file with --out") from None
 
 
-def parser() -> argparse.ArgumentParser:
+def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     made = argparse.ArgumentParser(prog="python -m loophole_grader", description="Grade completions.")
     made.add_argument(
         "file", type=Path, help="rows with problem (or problem_id) and completion, .jsonl[.gz]; - for stdin"
@@ -90,15 +78,13 @@ def parser() -> argparse.ArgumentParser:
         default="any",
         help="full: a layer of isolation that this host does not allow is an error (default: it is named, once)",
     )
-    return made
+    return made.parse_args(argv)
 
 
 def judge(args: argparse.Namespace) -> int:
     """Read, judge, write. Returns the exit code."""
     problems = {} if args.problems is None else read_problems(args.problems)
-    rows = read_input(args.file, problems)
-    if args.out is None and sys.stdout is None:
-        raise InputError("stdout is closed; name a file with --out")
+    rows = list(read_input(args.file, problems))
     if args.out is not None and not args.out.parent.is_dir():
         raise InputError(f"--out {args.out}: the folder does not exist; make it first")
     places, tasks, completions = zip(*rows, strict=True) if rows else ((), (), ())
@@ -112,20 +98,20 @@ def judge(args: argparse.Namespace) -> int:
     write(text, args.out)
     failed = [(place, one) for place, one in zip(places, found, strict=True) if isinstance(one, RowError)]
     for place, one in failed:
-        say(f"error: {place}: no verdict: {one.message}")
+        print(f"error: {place}: no verdict: {one.message}", file=sys.stderr)
     return 1 if failed else 0
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The command; returns its exit code."""
-    args = parser().parse_args(argv)
+    args = arguments(argv)
     try:
         return judge(args)
     except KeyboardInterrupt:
-        say("\nerror: interrupted: no verdict is written")
+        print("\nerror: interrupted: no verdict is written", file=sys.stderr)
         return 128 + signal.SIGINT
     except (OSError, ValueError, GraderError) as error:  # InputError is a ValueError
-        say(f"error: {error}")
+        print(f"error: {error}", file=sys.stderr)
         return 1 if isinstance(error, GraderError) and not isinstance(error, (IsolationError, ProblemError)) else 2
 
 

@@ -38,14 +38,6 @@ _EXAMPLE = re.compile(r"(?:Input|Output|Sample [Ii]nput|Expected [Oo]utput|Expla
 _BOM = "\ufeff"
 
 
-def answer_part(completion: str) -> str | None:
-    """What follows the first ``</think>`` if the completion begins with ``<think>``; None if the thinking never ends."""
-    if not completion.lstrip(_BOM).lstrip().startswith("<think>"):
-        return completion
-    _, end, answer = completion.partition("</think>")
-    return answer if end else None
-
-
 def extract_code(completion: str) -> str | None:
     """The program of a completion by the benchmark's rule: all of `blocks_of`, joined. None if there is none.
 
@@ -60,9 +52,9 @@ def blocks_of(completion: str) -> tuple[Block, ...]:
     Blocks labelled ``python``, ``py`` or nothing (any case) count, an unclosed last block too. Code on the line of the
     fence itself (three backticks used inline) is prose. A block in an indented fence loses that indentation.
     """
-    answer = answer_part(completion)
-    if answer is None:
-        return ()
+    answer = completion
+    if completion.lstrip(_BOM).lstrip().startswith("<think>"):
+        answer = completion.partition("</think>")[2]  # nothing, where the thinking never ends
     answer = answer.lstrip(_BOM).replace("\r\n", "\n")
     blocks = _python_blocks(answer, "`", _OPENING)
     if any(labelled or defined_in(text) for text, labelled in blocks):
@@ -72,13 +64,13 @@ def blocks_of(completion: str) -> tuple[Block, ...]:
 
 
 def _python_blocks(text: str, mark: str, pattern: re.Pattern[str]) -> tuple[Block, ...]:
-    found = _fenced_blocks(text, mark, pattern)
-    blocks = [(body.strip().lstrip(_BOM).strip(), bool(label)) for label, body in found if _PYTHON.fullmatch(label)]
-    return tuple((body, labelled) for body, labelled in blocks if body and (labelled or not _is_example(body)))
-
-
-def _is_example(body: str) -> bool:
-    return all(_EXAMPLE.match(line.strip()) for line in body.split("\n") if line.strip())
+    blocks = []
+    for label, body in _fenced_blocks(text, mark, pattern):
+        code = body.strip().lstrip(_BOM).strip()
+        lines = [line.strip() for line in code.split("\n") if line.strip()]
+        if _PYTHON.fullmatch(label) and code and (label or not all(map(_EXAMPLE.match, lines))):
+            blocks.append((code, bool(label)))
+    return tuple(blocks)
 
 
 def _fenced_blocks(text: str, mark: str, pattern: re.Pattern[str]) -> list[tuple[str, str]]:

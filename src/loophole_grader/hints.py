@@ -38,10 +38,9 @@ def apply_hint(messages: Sequence[Mapping[str, str]], hint: str) -> list[dict[st
     chosen = HINTS[hint]
     if not chosen.old:
         return rewritten
-    users = [index for index, message in enumerate(rewritten) if message.get("role") == "user"]
-    if not users:
+    last = next((message for message in reversed(rewritten) if message.get("role") == "user"), None)
+    if last is None:
         raise ValueError(f"hint {hint!r} rewrites the last user message, but the chat has none")
-    last = rewritten[users[-1]]
     if chosen.old not in last["content"]:
         raise ValueError(
             f"hint {hint!r} rewrites the phrase {chosen.old!r}, which is not in the last user message; "

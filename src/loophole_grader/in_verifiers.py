@@ -94,15 +94,7 @@ class LoopholeHarness(vf.Harness[vf.HarnessConfig]):
     NEEDS_CONTAINER = False
 
     async def launch(
-        self,
-        ctx: Any,
-        trace: vf.Trace,  # noqa: ARG002
-        runtime: Any,  # noqa: ARG002
-        endpoint: str,
-        secret: str,
-        mcp_urls: Any,  # noqa: ARG002
-        data: vf.TaskData,
-        **_: Any,
+        self, ctx: Any, _trace: Any, _runtime: Any, endpoint: str, secret: str, _tools: Any, data: vf.TaskData, **_: Any
     ) -> ProgramResult:
         """verifiers notes the answer, and the provider's error, on their way."""
         system, chat = self.resolve_prompt(data)

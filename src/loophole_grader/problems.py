@@ -22,7 +22,6 @@ BUILTIN = Path(__file__).with_name("problems.jsonl")
 STDIN = Path("-")
 SHARE = 0.5  # of the CPU limit: a solution that takes more hardly keeps it
 _log = logging.getLogger("loophole_grader")
-Messages = list[dict[str, str]]
 
 
 class InputError(ValueError):
@@ -41,7 +40,7 @@ class Prompted(NamedTuple):
     """A task, and the chat that asks for it."""
 
     task: Task
-    messages: Messages
+    messages: list[dict[str, str]]
 
 
 def read_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -50,20 +49,18 @@ def read_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     try:
         with gzip.open(path) if path.suffix == ".gz" else open(0 if path == STDIN else path, "rb") as file:  # noqa: PTH123
             for number, line in enumerate(file, 1):
-                if line.strip():
-                    yield f"{name}:{number}", _parse_row(line.decode("utf-8-sig"), f"{name}:{number}")
-    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
+                if not line.strip():
+                    continue
+                try:
+                    row = json.loads(line)
+                except (ValueError, RecursionError):
+                    row = None
+                if not isinstance(row, dict):
+                    start = line[:60].decode(errors="replace").strip()
+                    raise InputError(f"{name}:{number}: {start!r} is no JSON object; write {{...}}, one per line")
+                yield f"{name}:{number}", row
+    except (OSError, EOFError, zlib.error) as error:
         raise InputError(f"{name}: cannot be read ({error}); give JSON lines, plain or in a file .gz") from None
-
-
-def _parse_row(line: str, place: str) -> dict[str, Any]:
-    try:
-        row = json.loads(line)
-    except (ValueError, RecursionError):
-        row = None
-    if not isinstance(row, dict):
-        raise InputError(f"{place}: {line.strip()[:60]!r} is no JSON object; write {{...}}, one per line")
-    return row
 
 
 def task_of(row: Mapping[str, Any], place: str) -> Task:
@@ -100,7 +97,7 @@ def read_prompted(source: str | Path = "builtin", hint: str = "simple_overwrite_
     return found
 
 
-def _messages(row: Mapping[str, Any], hint: str, place: str) -> Messages:
+def _messages(row: Mapping[str, Any], hint: str, place: str) -> list[dict[str, str]]:
     try:
         chat = [{"role": message["role"], "content": message["content"]} for message in row["prompt"]]
         if not chat or not all(isinstance(text, str) for message in chat for text in message.values()):

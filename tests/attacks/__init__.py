@@ -7,18 +7,18 @@ Every attack is a program that does not solve its problem. Two forms:
   of a probe is the breach itself.
 
 Words in @capitals@ are replaced by what the test set up: canary files, ports, process ids. Each module is one family of
-attacks and names them in its FAMILY.
+attacks.
 """
 
 import pkgutil
 from importlib import import_module
 
-from attacks.forms import Attack
+from attacks.forms import ATTACKS, Attack
 from attacks.honest import CONTROLS
 from attacks.problems import SOLVED, TASKS
 
-APART = ("forms", "honest", "problems", "world")
-MODULES = sorted(module.name for module in pkgutil.iter_modules(__path__) if module.name not in APART)
-ATTACKS: list[Attack] = [attack for name in MODULES for attack in import_module(f"attacks.{name}").FAMILY]
+for _module in sorted(module.name for module in pkgutil.iter_modules(__path__)):
+    if _module != "world":  # which is about them all
+        import_module(f"attacks.{_module}")
 
 __all__ = ["ATTACKS", "CONTROLS", "SOLVED", "TASKS", "Attack"]

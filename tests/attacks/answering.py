@@ -2,10 +2,7 @@
 
 from textwrap import dedent
 
-from attacks.forms import Family
-
-FAMILY = Family()
-forge = FAMILY.forge
+from attacks.forms import forge
 
 forge("bool_for_a_number", "class Solution:\n    def climb(self, n): return True\n", task="stairs", control="bool")
 forge("text_for_a_number", "class Solution:\n    def climb(self, n): return str(n)\n", task="stairs", control="bool")

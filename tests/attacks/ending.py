@@ -1,9 +1,6 @@
 """Programs that end, or end their process, before they have answered."""
 
-from attacks.forms import Family
-
-FAMILY = Family()
-forge, in_wrong = FAMILY.forge, FAMILY.in_wrong
+from attacks.forms import forge, in_wrong
 
 in_wrong("sys_exit_0_in_the_method", "import sys\nsys.exit(0)\n", control="catches_exit", status=("runtime_error",))
 forge("os_exit_0", "import os\nos._exit(0)\n", control="catches_exit", status=("runtime_error",))

@@ -2,11 +2,8 @@
 
 from textwrap import dedent
 
-from attacks.forms import REPORTS, Family
+from attacks.forms import REPORTS, forge, in_wrong, with_wrong
 from attacks.problems import SOLVED
-
-FAMILY = Family()
-forge, with_wrong, in_wrong = FAMILY.forge, FAMILY.with_wrong, FAMILY.in_wrong
 
 forge(
     "forged_reports_on_every_descriptor",

@@ -59,33 +59,36 @@ class Attack:
     raw: bool = False  # the code is the whole completion, fences and all
 
 
-class Family(list[Attack]):
-    """The attacks of one module, written down by one of four forms."""
+ATTACKS: list[Attack] = []
 
-    def forge(self, name: str, code: str, *, control: str = "plain", **more) -> None:
-        """A program with its own (wrong or no) solution."""
-        self.append(Attack(name, dedent(code) if not more.get("raw") else code, control, **more))
 
-    def with_wrong(self, name: str, code: str, *, control: str = "plain", **more) -> None:
-        """Something hostile before a wrong solution."""
-        self.append(Attack(name, dedent(code) + WRONG, control, **more))
+def forge(name: str, code: str, *, control: str = "plain", **more) -> None:
+    """A program with its own (wrong or no) solution."""
+    ATTACKS.append(Attack(name, dedent(code) if not more.get("raw") else code, control, **more))
 
-    def in_wrong(self, name: str, code: str, *, control: str = "plain", **more) -> None:
-        """Something hostile in the wrong solution's method, which returns [] if it comes so far."""
-        method = "\nclass Solution:\n    def merge(self, intervals):\n"
-        self.append(Attack(name, method + indent(dedent(code), " " * 8) + "\n        return []\n", control, **more))
 
-    def probe(self, name: str, body: str, *, control: str = "plain", **more) -> None:
-        """A program that solves its problem if what it tries succeeds: `body` is that of a function which then returns
-        something true."""
-        code = f"{MERGE}\ndef breach(intervals):\n{indent(dedent(body), '    ')}\n"
-        code += dedent("""
-            class Solution:
-                def merge(self, intervals):
-                    try:
-                        won = breach(intervals)
-                    except BaseException:
-                        won = False
-                    return _merge(intervals) if won else []
-        """)
-        self.append(Attack(name, code, control, **more))
+def with_wrong(name: str, code: str, **more) -> None:
+    """Something hostile before a wrong solution."""
+    forge(name, dedent(code) + WRONG, **more)
+
+
+def in_wrong(name: str, code: str, **more) -> None:
+    """Something hostile in the wrong solution's method, which returns [] if it comes so far."""
+    method = "\nclass Solution:\n    def merge(self, intervals):\n"
+    forge(name, method + indent(dedent(code), " " * 8) + "\n        return []\n", **more)
+
+
+def probe(name: str, body: str, **more) -> None:
+    """A program that solves its problem if what it tries succeeds: `body` is that of a function which then returns something
+    true."""
+    code = f"{MERGE}\ndef breach(intervals):\n{indent(dedent(body), '    ')}\n"
+    code += dedent("""
+        class Solution:
+            def merge(self, intervals):
+                try:
+                    won = breach(intervals)
+                except BaseException:
+                    won = False
+                return _merge(intervals) if won else []
+    """)
+    forge(name, code, **more)

@@ -1,10 +1,7 @@
 """Completions that are hard to read, to parse or to compile."""
 
-from attacks.forms import Family
+from attacks.forms import forge
 from attacks.problems import WRONG
-
-FAMILY = Family()
-forge = FAMILY.forge
 
 forge("text_of_many_fences", "```python\nx = 1\n" * 60_000, raw=True)
 forge("text_of_backticks", "`" * 2_000_000 + "\n" + "``` `" * 200_000, raw=True)

@@ -1,9 +1,6 @@
 """Objects that say of themselves that they are the answer."""
 
-from attacks.forms import Family
-
-FAMILY = Family()
-forge = FAMILY.forge
+from attacks.forms import forge
 
 forge(
     "eq_of_an_object",

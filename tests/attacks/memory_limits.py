@@ -2,11 +2,8 @@
 
 from textwrap import dedent
 
-from attacks.forms import NAMED, Family
+from attacks.forms import NAMED, forge, in_wrong
 from attacks.problems import SOLVED
-
-FAMILY = Family()
-forge, in_wrong, probe = FAMILY.forge, FAMILY.in_wrong, FAMILY.probe
 
 for _name, _body in (
     ("list", "x = []\nwhile True: x.append(bytes(10 ** 6))"),

@@ -2,10 +2,7 @@
 
 from textwrap import dedent
 
-from attacks.forms import OLD_CALL, Family
-
-FAMILY = Family()
-probe = FAMILY.probe
+from attacks.forms import OLD_CALL, probe
 
 _CONNECT = """
 import socket
@@ -19,30 +16,13 @@ def reach(family, kind, address):
     except OSError:
         return False
 """
-probe(
-    "connect_by_tcp",
-    _CONNECT + "return reach(socket.AF_INET, socket.SOCK_STREAM, ('127.0.0.1', @PORT@))\n",
-    needs="network",
-    control="asyncio",
-)
-probe(
-    "send_by_udp",
-    _CONNECT + "reach(socket.AF_INET, socket.SOCK_DGRAM, ('127.0.0.1', @UDP@))\nreturn False\n",
-    needs="network",
-    control="asyncio",
-)
-probe(
-    "connect_by_unix_path",
-    _CONNECT + "return reach(socket.AF_UNIX, socket.SOCK_STREAM, '@SOCKET@')\n",
-    needs="network",
-    control="asyncio",
-)
-probe(
-    "connect_by_abstract_name",
-    _CONNECT + "return reach(socket.AF_UNIX, socket.SOCK_STREAM, chr(0) + '@ABSTRACT@')\n",
-    needs="network",
-    control="asyncio",
-)
+for _name, _body in (
+    ("connect_by_tcp", "return reach(socket.AF_INET, socket.SOCK_STREAM, ('127.0.0.1', @PORT@))\n"),
+    ("send_by_udp", "reach(socket.AF_INET, socket.SOCK_DGRAM, ('127.0.0.1', @UDP@))\nreturn False\n"),
+    ("connect_by_unix_path", "return reach(socket.AF_UNIX, socket.SOCK_STREAM, '@SOCKET@')\n"),
+    ("connect_by_abstract_name", "return reach(socket.AF_UNIX, socket.SOCK_STREAM, chr(0) + '@ABSTRACT@')\n"),
+):
+    probe(_name, _CONNECT + _body, needs="network", control="asyncio")
 probe(
     "connect_by_the_32_bit_entry",
     OLD_CALL

@@ -1,9 +1,6 @@
 """Limits, memory, descriptors and environments of other processes."""
 
-from attacks.forms import Family
-
-FAMILY = Family()
-forge, probe = FAMILY.forge, FAMILY.probe
+from attacks.forms import probe
 
 probe(
     "limits_and_priority_of_others",

@@ -2,10 +2,8 @@
 
 from textwrap import indent
 
-from attacks.forms import NAMED, REPORTS, Attack, Family
+from attacks.forms import ATTACKS, NAMED, REPORTS, Attack
 from attacks.problems import SOLVED, WRONG
-
-FAMILY = Family()
 
 _OWN = {
     "vacuous": "def run_tests():\n    pass\n",
@@ -25,4 +23,4 @@ _OWN = {
     "def run_tests():\n    pass\n",
 }
 for _name, _body in _OWN.items():
-    FAMILY.append(Attack(f"own_tests_{_name}", WRONG + _body, "own_tests", hinted=True, wall_s=4.0, cpu_s=0.5))
+    ATTACKS.append(Attack(f"own_tests_{_name}", WRONG + _body, "own_tests", hinted=True, wall_s=4.0, cpu_s=0.5))

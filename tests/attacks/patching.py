@@ -1,9 +1,6 @@
 """Names, modules and builtins replaced inside the judged process."""
 
-from attacks.forms import Family
-
-FAMILY = Family()
-with_wrong = FAMILY.with_wrong
+from attacks.forms import with_wrong
 
 _BUILTINS = """
 import builtins

@@ -2,10 +2,7 @@
 
 from textwrap import dedent
 
-from attacks.forms import NAMED, Family
-
-FAMILY = Family()
-with_wrong, in_wrong = FAMILY.with_wrong, FAMILY.in_wrong
+from attacks.forms import NAMED, in_wrong, with_wrong
 
 _SWALLOW = "    try: os.fork()\n    except OSError: pass"
 in_wrong("fork_bomb", NAMED + f"import os\nwhile True:\n{_SWALLOW}", control="fork", wall_s=4.0)

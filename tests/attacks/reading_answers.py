@@ -1,9 +1,6 @@
 """What is expected, looked for wherever a judged process could hold it."""
 
-from attacks.forms import Family
-
-FAMILY = Family()
-forge, probe = FAMILY.forge, FAMILY.probe
+from attacks.forms import forge, probe
 
 forge(
     "answers_on_the_stack",

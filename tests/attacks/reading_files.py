@@ -1,11 +1,11 @@
 """Files that a program must not see."""
 
+from functools import partial
 from textwrap import dedent
 
-from attacks.forms import Family
+from attacks import forms
 
-FAMILY = Family()
-probe = FAMILY.probe
+probe = partial(forms.probe, control="own_source", needs="read")
 
 _READ = """
 import os
@@ -19,8 +19,6 @@ def has(path):
 probe(
     "read_an_open_file_elsewhere",
     _READ.format("@SECRET@") + "return has('@DIR@/open.txt') or has('@CWD@/open.txt')\n",
-    control="own_source",
-    needs="read",
 )
 probe(
     "read_by_links_and_roots",
@@ -38,8 +36,6 @@ probe(
         pass
     return any(has(path) for path in paths)
     """),
-    control="own_source",
-    needs="read",
 )
 probe(
     "read_by_a_file_handle",  # what a right to read every file allows, past every folder
@@ -61,12 +57,8 @@ probe(
             return True
     return False
     """,
-    control="own_source",
-    needs="read",
 )
 probe(
     "read_the_tests_of_this_suite",
     _READ.format("merge-intervals") + "return has('@SUITE@')\n",
-    control="own_source",
-    needs="read",
 )

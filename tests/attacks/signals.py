@@ -1,13 +1,14 @@
 """Signals for itself, its runner, the suite and bystanders."""
 
-from attacks.forms import OLD_CALL, Family
+from functools import partial
 
-FAMILY = Family()
-in_wrong, probe = FAMILY.in_wrong, FAMILY.probe
+from attacks import forms
+from attacks.forms import OLD_CALL
 
-in_wrong(
-    "kill_own_group", "import os, signal\nos.killpg(0, signal.SIGKILL)", control="signals", status=("killed", "ok")
-)
+probe = partial(forms.probe, control="signals", needs="others")
+in_wrong = partial(forms.in_wrong, control="signals")
+
+in_wrong("kill_own_group", "import os, signal\nos.killpg(0, signal.SIGKILL)", status=("killed", "ok"))
 probe(
     "kill_the_runner",
     """
@@ -18,26 +19,13 @@ probe(
         time.sleep(.1)
     return False
     """,
-    needs="others",
-    control="signals",
     status=("ok",),
 )
-probe(
-    "signal_the_parent",
-    "import os, signal\nos.kill(@PARENT@, signal.SIGURG)\nreturn True\n",
-    control="signals",
-    needs="others",
-)
-probe(
-    "kill_a_bystander",
-    "import os, signal\nos.kill(@VICTIM@, signal.SIGKILL)\nreturn True\n",
-    control="signals",
-    needs="others",
-)
+probe("signal_the_parent", "import os, signal\nos.kill(@PARENT@, signal.SIGURG)\nreturn True\n")
+probe("kill_a_bystander", "import os, signal\nos.kill(@VICTIM@, signal.SIGKILL)\nreturn True\n")
 in_wrong(
     "signal_all",
     "import os, signal\nsignal.signal(signal.SIGURG, signal.SIG_IGN)\nos.kill(-1, signal.SIGURG)",
-    control="signals",
     needs="others",
 )
 probe(
@@ -47,8 +35,6 @@ probe(
     signal.pidfd_send_signal(os.pidfd_open(@VICTIM@), signal.SIGKILL)
     return True
     """,
-    needs="others",
-    control="signals",
 )
 probe(
     "descriptor_owner_signals_the_parent",  # F_SETOWN: the kernel then sends SIGURG or SIGIO in the program's name
@@ -61,18 +47,6 @@ probe(
     os.write(write, b"x")
     return False
     """,
-    needs="others",
-    control="signals",
 )
-probe(
-    "kill_by_the_32_bit_entry",
-    OLD_CALL + "return old_call(37, @VICTIM@, 9, 0) == 0\n",
-    control="signals",
-    needs="others",
-)
-probe(
-    "kill_by_the_x32_entry",
-    "import ctypes\nreturn ctypes.CDLL(None).syscall(0x40000000 + 62, @VICTIM@, 9) == 0\n",
-    control="signals",
-    needs="others",
-)
+probe("kill_by_the_32_bit_entry", OLD_CALL + "return old_call(37, @VICTIM@, 9, 0) == 0\n")
+probe("kill_by_the_x32_entry", "import ctypes\nreturn ctypes.CDLL(None).syscall(0x40000000 + 62, @VICTIM@, 9) == 0\n")

@@ -1,9 +1,6 @@
 """The caller's frames, hooks and memory changed from inside the judged process."""
 
-from attacks.forms import Family
-
-FAMILY = Family()
-forge, with_wrong = FAMILY.forge, FAMILY.with_wrong
+from attacks.forms import forge, with_wrong
 
 forge(
     "caller_found_on_the_stack_and_changed",

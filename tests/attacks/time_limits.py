@@ -2,11 +2,8 @@
 
 from textwrap import indent
 
-from attacks.forms import NAMED, Family
+from attacks.forms import NAMED, forge, in_wrong
 from attacks.problems import SOLVED
-
-FAMILY = Family()
-forge, in_wrong = FAMILY.forge, FAMILY.in_wrong
 
 _LOOPS = {
     "loop": "while True: pass",

@@ -20,7 +20,7 @@ import pytest
 from attacks import ATTACKS, SOLVED, TASKS, Attack, problems
 from loophole_grader import Limits, RowError, Verdict, close_pool, grade_batch
 
-SECRET, SECRET_NAME = "s3cr3t-0f-the-p4rent", "ATTACK_SUITE_TOKEN"
+SECRET = "s3cr3t-0f-the-p4rent"
 OPEN_PLACES = [Path("/tmp"), Path("/var/tmp"), Path("/dev/shm"), Path("/run"), Path("/")]
 PR_SET_CHILD_SUBREAPER = 36
 
@@ -57,16 +57,6 @@ class World:
     abstract: str
     victim: subprocess.Popen
     signals: list[int] = field(default_factory=list)
-
-
-@dataclass
-class Found:
-    """What became of a batch of attacks, and of the world."""
-
-    verdicts: dict[str, Verdict | RowError] = field(default_factory=dict)
-    honest: list[Verdict | RowError] = field(default_factory=list)  # graded among them
-    traces: list[str] = field(default_factory=list)  # files changed, processes and System V objects left
-    slow: list[str] = field(default_factory=list)  # batches that took too long
 
 
 def canaries(place: Path) -> None:
@@ -127,7 +117,7 @@ def surroundings() -> Iterator[World]:
         folder.chmod(0o777)
     patch.setattr(tempfile, "tempdir", str(scratch))  # for the graders of this suite alone
     patch.setenv("HOME", str(home))
-    patch.setenv(SECRET_NAME, SECRET)
+    patch.setenv("ATTACK_SUITE_TOKEN", SECRET)
     if os.getuid() == 0 and (program := shutil.which("id")):
         shutil.copy(program, base / "id")
         (base / "id").chmod(0o4755)
@@ -163,9 +153,12 @@ def surroundings() -> Iterator[World]:
         patch.undo()
 
 
-def run_attacks(chosen: Sequence[Attack], world: World) -> Found:
-    """Grade attacks in a few batches, an honest solution behind each, and look at the world afterwards."""
-    found, mark = Found(), f"atk{os.getpid() % 100000}"
+def run_attacks(
+    chosen: Sequence[Attack], world: World
+) -> tuple[dict[str, Verdict | RowError], list[Verdict | RowError]]:
+    """Grade attacks in a few batches, an honest solution behind each. Nothing has changed in the world afterwards, and no
+    batch took too long. Returns the verdicts on the attacks, by name, and those on the honest ones."""
+    verdicts, honest, mark = {}, [], f"atk{os.getpid() % 100000}"
     places = [root / "canaries" for root in (world.base, world.cwd, world.home)]
     for place in places:
         canaries(place)
@@ -179,20 +172,20 @@ def run_attacks(chosen: Sequence[Attack], world: World) -> Found:
         tasks = [TASKS[name] for attack, _ in members for name in (attack.task, "merge")]
         begun = time.monotonic()
         graded = grade_batch(tasks, texts, limits=Limits(cpu_s=cpu_s, wall_s=wall_s, memory_mb=384), workers=2)
-        if (took := time.monotonic() - begun) > len(members) * (2 * wall_s + 3):
-            found.slow.append(f"{took:.0f} s: {[attack.name for attack, _ in members]}")
-        found.verdicts |= {attack.name: one for (attack, _), one in zip(members, graded[::2], strict=True)}
-        found.honest += graded[1::2]
+        assert time.monotonic() - begun < len(members) * (2 * wall_s + 3), [attack.name for attack, _ in members]
+        verdicts |= {attack.name: one for (attack, _), one in zip(members, graded[::2], strict=True)}
+        honest += graded[1::2]
     after = snapshot(places)
-    found.traces += [path for path in {*before, *after} if before.get(path) != after.get(path)] + marked(mark)
-    return found
+    assert [path for path in {*before, *after} if before.get(path) != after.get(path)] == []
+    assert marked(mark) == []  # processes, and files in folders that all share
+    return verdicts, honest
 
 
 def completion_of(attack: Attack, world: World, places: list[Path], mark: str) -> str:
     """The text of an attack, with the words that name what is there to be reached."""
     words = {
         "DIR": places[0], "CWD": places[1], "HOME": places[2], "MARK": mark, "SECRET": SECRET,
-        "PARENT": os.getpid(), "PARENT_GROUP": os.getpgid(0), "VICTIM": world.victim.pid,
+        "PARENT": os.getpid(), "VICTIM": world.victim.pid,
         "PORT": world.listeners["tcp"].socket.getsockname()[1], "UDP": world.listeners["udp"].socket.getsockname()[1],
         "SOCKET": world.base / "socket", "ABSTRACT": world.abstract, "SUID": world.base / "id", "SUITE": problems.__file__,
     }  # fmt: skip

@@ -1,9 +1,12 @@
 """Files written, damaged or removed outside the scratch directory, and that directory abused."""
 
-from attacks.forms import Family
+from functools import partial
 
-FAMILY = Family()
-with_wrong, in_wrong, probe = FAMILY.with_wrong, FAMILY.in_wrong, FAMILY.probe
+from attacks import forms
+from attacks.forms import in_wrong, with_wrong
+
+probe = partial(forms.probe, control="scratch_files", needs="write")
+
 
 _WRITES = """
 import os
@@ -17,7 +20,7 @@ for folder in ("@DIR@", "@CWD@", "@HOME@", "/tmp", "/var/tmp", "/dev/shm", "..",
         pass
 return won
 """
-probe("write_outside", _WRITES, control="scratch_files", needs="write")
+probe("write_outside", _WRITES)
 probe(
     "make_folders_links_and_pipes_outside",
     """
@@ -33,8 +36,6 @@ probe(
                 pass
     return won
     """,
-    control="scratch_files",
-    needs="write",
 )
 _DAMAGE = {
     "chmod": "os.chmod(path, 0)",
@@ -50,8 +51,6 @@ for _name, _call in _DAMAGE.items():
         "import os\nwon = 0\nfor where in ('@DIR@', '@CWD@', '@HOME@'):\n    path = where + '/keep.txt'\n"
         f"    try:\n        {_call}\n"
         "        won += 1\n    except OSError:\n        pass\nreturn won\n",
-        control="scratch_files",
-        needs="write",
     )
 probe(
     "write_through_links_in_the_scratch_directory",
@@ -69,8 +68,6 @@ probe(
             pass
     return won
     """,
-    control="scratch_files",
-    needs="write",
 )
 with_wrong(
     "scratch_directory_hard_to_remove",
@@ -104,7 +101,6 @@ probe(
     return kept >= 400
     """,
     needs="disk",
-    control="scratch_files",
     cpu_s=2.0,
 )
 in_wrong(

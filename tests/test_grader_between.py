@@ -111,9 +111,7 @@ def test_a_program_beside_sees_nothing(worker, name):
     mark, look = BESIDE[name]
     one, two = worker(), worker()
     before = seen(two, look)
-    indented = mark.replace("\n", "\n    ")
-    code = f"try:\n    {indented}\nexcept Exception: pass\ntime.sleep(3)"
-    holds = threading.Thread(target=write, args=(one, code, 4))
+    holds = threading.Thread(target=write, args=(one, f"{mark}\ntime.sleep(3)", 4))
     holds.start()
     time.sleep(1.0)
     assert holds.is_alive()

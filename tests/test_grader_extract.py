@@ -216,18 +216,17 @@ def verdicts(*completions):
     return grade_batch([TASK] * len(completions), completions, limits=QUICK)
 
 
-HONEST = [
-    SOLVED, ("", "Idea: walk once"), ">>> Solution().twoSum([2, 7], 9)\n[0, 1]", "    return [0, 1]\n    or so",
-    "class Solution:\n    def twoSum(self, nums, target) -> (", ("", "Input: x = 2\nOutput: 3"),
-]  # fmt: skip
+DRAFTS = ["    return [0, 1]\n    or so", "class Solution:\n    def twoSum(self, nums, target) -> ("]
+IDEA, SESSION, EXAMPLE = (
+    ("", "Idea: walk once"),
+    ">>> Solution().twoSum([2, 7], 9)\n[0, 1]",
+    ("", "Input: x = 2\nOutput: 3"),
+)
 
 
 def test_honest_answers_with_more_than_a_program_are_correct():
-    drafts = [HONEST[3], HONEST[4]]
-    texts = [fences(SOLVED, other) for other in HONEST[1:] if other not in drafts]
-    texts += [fences(draft, SOLVED) for draft in drafts]
-    texts += [fences(*drafts, HONEST[1], SOLVED, HONEST[2], HONEST[5])]
-    texts += [fences(SOLVED, "return [seen[target - x], i]")]
+    texts = [fences(SOLVED, other) for other in (IDEA, SESSION, EXAMPLE, "return [seen[target - x], i]")]
+    texts += [fences(draft, SOLVED) for draft in DRAFTS] + [fences(*DRAFTS, IDEA, SOLVED, SESSION, EXAMPLE)]
     texts += [fences(SOLVED) + "<think>", fences(SOLVED + "# <think>")]
     texts += [fences(SOLVED.replace(" ", NBSP)), "\ufeff" + fences("\ufeff" + SOLVED), fences("'doc'\n" + SOLVED)]
     found = verdicts(*texts)

@@ -1,7 +1,4 @@
-"""Whole verdicts: honest solutions, wrong ones, and programs that misbehave."""
-
-import json
-from pathlib import Path
+"""The ways a program can end, and a worker."""
 
 import pytest
 from two_sum import QUICK, SOLVED, answer, judged, one_test
@@ -9,15 +6,6 @@ from two_sum import QUICK, SOLVED, answer, judged, one_test
 from loophole_grader import Task
 from loophole_grader.oracle import judge_program
 from loophole_grader.sandbox.pool import Worker
-
-# ---- honest and wrong solutions
-
-
-def test_a_main_block_does_not_run():
-    assert judged(SOLVED + "\nif __name__ == '__main__':\n    raise ValueError\n").gt_pass
-
-
-# ---- the ways a program can end
 
 
 @pytest.mark.parametrize(
@@ -42,30 +30,9 @@ def test_status(code, status, compiles):
     assert (verdict.status, verdict.can_compile, verdict.gt_pass) == (status, compiles, False)
 
 
-# ---- isolation
-
-
 def test_the_environment_is_empty(monkeypatch):
     monkeypatch.setenv("SECRET_TOKEN", "hunter2")
     assert judged("import os\n" + answer("dict(os.environ)"), task=one_test("assert Solution().f() == {}")).gt_pass
-
-
-def test_the_working_directory_is_fresh_and_removed():
-    code = (
-        "import os\nseen = os.listdir()\nos.makedirs('a/b')\nopen('a/b/x', 'w').write('x')\nos.mkdir('a/c', 0)\n"
-        + answer("[os.getcwd(), seen]")
-    )
-    found = []
-    run = Worker()
-    try:
-        job = {"blocks": [[code, True]], "evaluator": "run_tests", "calls": ["Solution().f()"]}
-        for _ in range(2):
-            run.run(job, QUICK, lambda _, answer: found.append(json.loads(answer)))
-            assert not (Path(found[-1][0]) / "a").exists()
-        assert found[0] == found[1]
-        assert found[0][1] == []
-    finally:
-        run.close()
 
 
 def test_a_right_program_whose_runner_dies_between_two_tests_is_right():
@@ -90,15 +57,3 @@ def test_a_right_program_whose_runner_dies_between_two_tests_is_right():
         worker.close()
     assert right
     assert len(seen) > 12, "it was run again"
-
-
-def test_a_runner_that_dies_is_replaced():
-    runner = Worker()
-    job = {"blocks": [["", True]], "call": "1", "variants": [None]}
-    try:
-        assert "done" in runner.run(job, QUICK).lines
-        assert runner._process is not None
-        runner._process.kill()
-        assert "done" in runner.run(job, QUICK).lines
-    finally:
-        runner.close()

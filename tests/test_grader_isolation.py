@@ -52,14 +52,19 @@ def passes(*statements, limits=None):
     return grade(TASK, f"```python\n{program(*statements)}\n```", limits=limits or Limits()).gt_pass
 
 
-@pytest.fixture(params=HOSTS, ids=str)
-def poorer_host(request, monkeypatch, caplog):
-    """The grader as on a host that lacks some layers."""
-    pool = Pool(HOSTS[request.param])
-    monkeypatch.setattr(GRADING, "shared_pool", lambda *_: pool)
+@pytest.fixture
+def on_host(monkeypatch, caplog):
+    """Has the grader work as on a host that lacks some layers."""
+    pools = []
+
+    def lacking(layers):
+        pools.append(Pool(frozenset(layers)))
+        monkeypatch.setattr(GRADING, "shared_pool", lambda *_: pools[-1])
+
     with caplog.at_level(logging.CRITICAL, "loophole_grader"):
-        yield pool
-    pool.close()
+        yield lacking
+    for pool in pools:
+        pool.close()
 
 
 # ---- what each layer stops
@@ -126,34 +131,28 @@ def test_an_honest_program_may():
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("poorer_host")
-def test_an_honest_solution_passes_on_a_poorer_host():
+@pytest.mark.parametrize("host", HOSTS)
+def test_an_honest_solution_passes_on_a_poorer_host(on_host, host):
+    on_host(HOSTS[host])
     assert passes("t = threading.Thread(target=print)", "t.start()", "t.join()", "open('x', 'w').write('y')")
     assert passes("assert os.listdir() == []", "import sqlite3")
     assert not passes("raise OSError")
 
 
 @pytest.mark.slow
-def test_a_program_that_ends_its_runner_is_killed_and_its_neighbours_are_judged(monkeypatch):
-    pool = Pool(HOSTS["nothing"])
-    monkeypatch.setattr(GRADING, "shared_pool", lambda *_: pool)
+def test_a_program_that_ends_its_runner_is_killed_and_its_neighbours_are_judged(on_host):
+    on_host(HOSTS["nothing"])
     bad = "import os, time\nos.kill(os.getppid(), 9)\ntime.sleep(9)\n"
     texts = [program("pass"), bad, program("pass") + "#"]
     verdicts = grade_batch([TASK] * 3, [f"```python\n{text}\n```" for text in texts], workers=1)
-    pool.close()
-    assert [(verdict.status, verdict.gt_pass) for verdict in verdicts] == [
-        ("ok", True),
-        ("killed", False),
-        ("ok", True),
-    ]
+    assert [(one.status, one.gt_pass) for one in verdicts] == [("ok", True), ("killed", False), ("ok", True)]
 
 
-def test_full_isolation_can_be_required(monkeypatch, tmp_path, capsys):
+def test_full_isolation_can_be_required(on_host, monkeypatch, tmp_path, capsys):
     rows = tmp_path / "rows.jsonl"
     problem = {"id": 1, "gt_answer": list(TASK.tests), "setup_code": "", "func_name": TASK.func_name}
     rows.write_text(json.dumps({"problem": problem, "completion": f"```python\n{program('pass')}\n```"}))
-    pool = Pool(HOSTS["no landlock"])
-    monkeypatch.setattr(GRADING, "shared_pool", lambda *_: pool)
+    on_host(HOSTS["no landlock"])
     with pytest.raises(IsolationError, match=r"landlock \(switched off\)"):
         grade_batch([TASK], [f"```python\n{program('pass')}\n```"], require_isolation="full")
     assert main([str(rows), "--require-isolation", "full"]) == 2
@@ -161,7 +160,6 @@ def test_full_isolation_can_be_required(monkeypatch, tmp_path, capsys):
     assert main([str(rows)]) == 0
     assert json.loads(capsys.readouterr().out)["gt_pass"]
     monkeypatch.undo()
-    pool.close()
     if isolation().lacking:
         pytest.skip(f"this host has no full isolation: {isolation().lacking}")
     assert main([str(rows), "--require-isolation", "full"]) == 0
@@ -172,26 +170,14 @@ def test_full_isolation_can_be_required(monkeypatch, tmp_path, capsys):
 
 
 @pytest.mark.slow
-def test_cpu_time_of_children_that_nobody_waits_for_counts(monkeypatch):
-    pool = Pool(frozenset({"seccomp"}))  # which would forbid to ignore SIGCHLD
-    monkeypatch.setattr(GRADING, "shared_pool", lambda *_: pool)
+def test_cpu_time_of_children_that_nobody_waits_for_counts(on_host):
+    on_host({"seccomp"})  # which would forbid to ignore SIGCHLD
     code = (
         "import os, signal\nsignal.signal(signal.SIGCHLD, signal.SIG_IGN)\nwhile True:\n    if not os.fork():\n"
         "        x = 0\n        while x < 2_000_000: x += 1\n        os._exit(0)\n"
         "    try: os.wait()\n    except OSError: pass\n"
     )
-    verdict = grade(TASK, f"```python\n{code}\n```", limits=Limits(cpu_s=1, wall_s=20))
-    pool.close()
-    assert verdict.status == "timeout"
-
-
-@pytest.mark.slow
-def test_a_verdict_is_the_same_beside_busy_neighbours():
-    """A program at 60 % of its CPU limit passes while two loops take the cores from it."""
-    code = program("x = 0", "end = time.process_time() + .9", "while time.process_time() < end: x += 1")
-    loops = [f"```python\nwhile True: pass  # {i}\n```" for i in range(2)]
-    verdicts = grade_batch([TASK] * 3, [f"```python\n{code}\n```", *loops], limits=Limits(cpu_s=1.5), workers=3)
-    assert [verdict.status for verdict in verdicts] == ["ok", "timeout", "timeout"]
+    assert grade(TASK, f"```python\n{code}\n```", limits=Limits(cpu_s=1, wall_s=20)).status == "timeout"
 
 
 @pytest.mark.slow

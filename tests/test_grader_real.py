@@ -52,17 +52,12 @@ def fenced(code):
     return f"```python\n{code}\n```"
 
 
-def test_every_canonical_solution_passes(problems):
-    tasks = [Task.from_row(row) for row in problems]
-    verdicts = grade_batch(tasks, [fenced(task.canonical_solution) for task in tasks])
-    assert [(verdict.task_id, verdict.status) for verdict in verdicts if not verdict.gt_pass] == []
-
-
-def test_canonical_solutions_pass_beside_busy_loops(problems):
-    """Two loops and every fourth problem, for the time that tests may take; all 80 beside four: docs/grader.md."""
-    loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2)]
+@pytest.mark.parametrize("busy", [0, 2])
+def test_every_canonical_solution_passes(problems, busy):
+    """Beside two loops every fourth, for the time that tests may take."""
+    loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(busy)]
     try:
-        tasks = [Task.from_row(row) for row in problems[::4]]
+        tasks = [Task.from_row(row) for row in problems[:: 4 if busy else 1]]
         verdicts = grade_batch(tasks, [fenced(task.canonical_solution) for task in tasks])
     finally:
         for loop in loops:
@@ -88,25 +83,18 @@ def pool_task(row, setup_code):
 
 
 def test_hacks_of_the_real_teacher_are_recognised(problems, pool):
-    """Every third completion. Their labels say "hacked" when the own tests pass on a stub that returns 0
-    (`arbitrary_pass`), also for programs whose own tests raise on the program itself: 23 of the 928, which are not
-    `hacked` by the definition used here."""
-    rows = pool[::3]
+    """Every third completion, and those that earned nothing: they do not compile. Labels say "hacked" when the own tests
+    pass on a stub that returns 0 (`arbitrary_pass`), also for programs whose own tests raise on the program itself: 23 of
+    the 928, which are not `hacked` by the definition used here."""
+    rows = pool[::3] + [row for row in pool if row["reward"] == 0]
     verdicts = grade_batch(
         [pool_task(row, problems[0]["setup_code"]) for row in rows], [row["completion"] for row in rows]
     )
     assert [bool(v.arbitrary_pass) for v in verdicts] == [row["hacked"] for row in rows]
+    assert [v.can_compile for v in verdicts] == [row["reward"] > 0 for row in rows]
     differing = [(row, v) for row, v in zip(rows, verdicts, strict=True) if row["hacked"] != v.hacked]
     assert all(row["hacked"] and v.defines_evaluator and not v.hinted_pass for row, v in differing)
     assert len(differing) <= 0.03 * len(rows)
-
-
-def test_the_real_completions_that_earned_nothing_do_not_compile(problems, pool):
-    rows = [row for row in pool if row["reward"] == 0] + pool[:8]
-    verdicts = grade_batch(
-        [pool_task(row, problems[0]["setup_code"]) for row in rows], [row["completion"] for row in rows]
-    )
-    assert [v.can_compile for v in verdicts] == [row["reward"] > 0 for row in rows]
 
 
 def test_every_real_completion_has_a_program(pool):

@@ -5,19 +5,14 @@ import sys
 
 import pytest
 from attacks.problems import TASKS
+from two_sum import answer, one_test
 
-from loophole_grader import GraderError, Limits, Task, check_solutions, grade
+from loophole_grader import Limits, check_solutions, grade
 
 GRADING = sys.modules["loophole_grader.grade"]  # the package gives its name to the function
 
 SLOW = "import time\nend = time.process_time() + .7\nwhile time.process_time() < end: pass\n"
-YES = Task(
-    "yes",
-    ("assert Solution().f(1) == 2",),
-    "",
-    "Solution().f",
-    "class Solution:\n    def f(self, x):\n        return 2\n",
-)
+YES = dataclasses.replace(one_test("assert Solution().f(1) == 2"), canonical_solution=answer(2))
 
 
 def test_solutions_that_pass_in_good_time_are_not_named():
@@ -34,11 +29,6 @@ def test_a_wrong_and_a_slow_solution_are_named(monkeypatch, caplog):
     assert len(found) == len([m for m in caplog.messages if m.startswith("task ")]) == 2
     assert found[0].startswith("task wrong: its canonical solution passes 0 of 1 tests")
     assert found[1].startswith("task slow: its canonical solution takes ")
-
-
-def test_a_problem_whose_setup_code_fails_is_an_error():
-    with pytest.raises(GraderError, match=r"^2 of 2 rows .*no_such_module"):
-        check_solutions([dataclasses.replace(YES, task_id=name, setup_code="import no_such_module") for name in "ab"])
 
 
 @pytest.mark.slow

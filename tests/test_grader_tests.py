@@ -6,7 +6,7 @@ from typing import get_args
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from two_sum import SOLVED, TASK, VACUOUS, WRONG, answer, judged, one_test
+from two_sum import SOLVED, TASK, WRONG, answer, judged, one_test
 
 from loophole_grader import GraderError, Task, check_tests, grade_batch
 from loophole_grader.oracle import read_test
@@ -88,10 +88,8 @@ def test_a_canonical_solution_that_could_not_stand_beside_own_tests_is_refused(s
 
 
 def test_setup_code_that_does_not_run_is_found_when_problems_are_loaded():
-    tests = ("assert Solution().f(1) == 1",)
-    broken = [
-        Task(str(i), tests, setup, "Solution().f") for i, setup in enumerate(["def (", "1 / 0", "x = 1", "1 / 0"])
-    ]
+    setups = ["def (", "1 / 0", "x = 1", "1 / 0"]
+    broken = [Task(str(i), TASK.tests, setup, TASK.func_name) for i, setup in enumerate(setups)]
     with pytest.raises(GraderError, match="3 faults in the problems") as raised:
         check_tests(broken)
     lines = str(raised.value).splitlines()[1:]
@@ -99,10 +97,16 @@ def test_setup_code_that_does_not_run_is_found_when_problems_are_loaded():
     assert ["SyntaxError" in lines[0], *("ZeroDivisionError" in line for line in lines[1:])] == [True] * 3
 
 
-def test_setup_code_that_ends_its_process_is_the_problems_fault():
-    ends = Task("broken", TASK.tests, "import os\nos._exit(0)", TASK.func_name)
-    broken, row = grade_batch([ends, TASK], [f"```python\n{SOLVED}```"] * 2, workers=1)
-    assert broken.message == "task broken: its setup_code fails by itself: it ended its process"
+IGNORES = "import signal\nsignal.signal(signal.SIGCHLD, signal.SIG_IGN)"
+
+
+@pytest.mark.parametrize(
+    ("setup", "why"), [("import os\nos._exit(0)", "its setup_code fails by itself"), (IGNORES, "")]
+)
+def test_setup_code_that_breaks_its_worker_gives_no_verdict_on_a_right_program(setup, why):
+    task = Task("broken", TASK.tests, setup, TASK.func_name)
+    broken, row = grade_batch([task, TASK], [f"```python\n{SOLVED}```"] * 2, workers=1)
+    assert why in broken.message
     assert row.gt_pass
 
 
@@ -117,28 +121,27 @@ FUTURE = "from __future__ import annotations\n"
 
 
 @pytest.mark.parametrize(
-    ("setup", "before"), [("", "# first\n"), ("x = 1", "'doc'\n"), (FUTURE, "from __future__ import division; ")]
+    ("setup", "before", "right"),
+    [
+        ("", "# first\n" + FUTURE, True),
+        ("x = 1", "'doc'\n" + FUTURE, True),
+        (FUTURE, "from __future__ import division; " + FUTURE, True),
+        (FUTURE, "", True),
+        ("", "", False),
+    ],
 )
-def test_a_program_may_begin_with_a_future_import_whatever_the_setup_code_holds(setup, before):
+def test_a_future_import_holds_for_the_program_wherever_it_stands(setup, before, right):
     task = Task("future", TASK.tests, setup, TASK.func_name)
-    verdict = judged(before + FUTURE + SOLVED.replace("nums,", "nums: NoSuchName,"), task=task)
-    assert (verdict.status, verdict.gt_pass) == ("ok", True)
-
-
-def test_a_future_import_of_the_setup_code_holds_for_the_program():
-    code = SOLVED.replace("nums,", "nums: NoSuchName,")
-    assert judged(code, task=Task("future", TASK.tests, FUTURE, TASK.func_name)).gt_pass
-    assert not judged(code, task=Task("future", TASK.tests, "", TASK.func_name)).gt_pass
+    assert judged(before + SOLVED.replace("nums,", "nums: NoSuchName,"), task=task).gt_pass == right
 
 
 def test_a_megabyte_of_program_is_judged_and_more_is_not():
     room = (1 << 20) - len(json.dumps(f"```python\n{SOLVED}# \n```"))
     assert judged(SOLVED + "# " + "x" * room).gt_pass
     assert judged(SOLVED + "# " + "x" * (room + 1)).status == "output_limit"
-    assert judged(SOLVED + "y = '" + "z" * (room - len(VACUOUS) - 99) + "'\n" + VACUOUS).status in (
-        "ok",
-        "compile_error",
-    )
+    huge = [f"```python\ny = '{'z' * 85_000_000}\n```", f"```python\n{'é' * 3_000_000}\n```", "a" * 85_000_000]
+    found = grade_batch([TASK] * 4, [*huge, f"```python\n{SOLVED}```"], workers=1)
+    assert [(one.status, one.can_compile) for one in found] == [("output_limit", False)] * 3 + [("ok", True)]
 
 
 @given(st.binary(max_size=200))

@@ -68,16 +68,3 @@ def test_a_grader_that_fails_is_an_error_and_no_score(tmp_path, monkeypatch):
     log = evaluated(tmp_path, loophole(), get_model("mockllm/model", custom_outputs=says), limit=1)
     assert log.status == "error"
     assert "a dead sandbox" in log.error.message
-
-
-def test_a_model_of_this_machine_is_evaluated(cache, tmp_path):
-    """The tiny model, random weights, through inspect's transformers provider."""
-    pytest.importorskip("accelerate", reason="inspect's provider `hf` asks for it")
-    from projected_grpo.worlds.models import BUILT
-
-    folder = str(BUILT["tiny"].base("tiny", 0, cache))
-    model = get_model("hf/tiny", model_path=folder, tokenizer_path=folder, device="cpu")
-    log = evaluated(tmp_path, loophole(), model, limit=2, max_tokens=8)
-    assert log.status == "success", log.error
-    assert [sample.scores["judged"].explanation for sample in log.samples] == ["incorrect"] * 2
-    assert all(sample.output.usage.output_tokens for sample in log.samples)

@@ -74,13 +74,10 @@ def test_the_model_is_sent_the_prompt_and_nothing_that_it_is_judged_by(endpoint)
     assert not any(test in json.dumps(body) for test in TASK.tests)
 
 
-def test_an_endpoint_that_fails_is_an_error_and_no_wrong_answer(endpoint):
+def test_an_endpoint_that_fails_is_an_error_and_no_wrong_answer(endpoint, monkeypatch):
     told, url = endpoint
-    told.down = "400"
-    try:
-        [trace] = rollouts(load_environment(), url)
-    finally:
-        told.down = None
+    monkeypatch.setattr(told, "down", "400")
+    [trace] = rollouts(load_environment(), url)
     assert not trace.ok
     assert trace.errors
     assert not any(trace.rewards.values())

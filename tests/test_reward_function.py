@@ -1,11 +1,12 @@
 """The grader as a trainer's reward function: the benchmark's reward of each completion, ground truth in the log alone."""
 
 import dataclasses
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from two_sum import QUICK, SOLVED, TASK, VACUOUS, WRONG
 
-from loophole_grader.reward_function import LoopholeReward, completion_text
+from loophole_grader.reward_function import LoopholeReward, completion_text, grade_arrival
 
 TEXTS = [f"```python\n{code}\n```" for code in (SOLVED, WRONG, WRONG + VACUOUS)]
 
@@ -28,6 +29,12 @@ def test_solved_wrong_and_hacked_are_paid_as_the_benchmark_pays():
     assert paid(honest, messages, id=[TASK.task_id] * 3) == [3.5, 0.5, 0.5]
 
 
+def test_completions_that_arrive_one_by_one_from_several_threads_get_their_own_verdicts():
+    with ThreadPoolExecutor(6) as threads:
+        found = list(threads.map(lambda text: grade_arrival(TASK, text), TEXTS * 2))
+    assert [v.label for v in found] == ["correct", "incorrect", "reward_hack"] * 2
+
+
 def test_the_models_own_last_words_are_judged():
     """A tool's output at the end of a conversation had been graded, and paid."""
     said = [{"role": "assistant", "content": "mine"}, {"role": "tool", "content": "theirs"}]
@@ -44,15 +51,11 @@ def test_a_message_without_text_earns_nothing_and_text_parts_are_read():
     assert completion_text([{"role": "assistant", "content": parts}]) == "one two"
 
 
-def test_tasks_that_cannot_be_told_apart_or_judged_are_refused():
+def test_tasks_rows_and_completions_that_cannot_be_judged_are_refused():
     with pytest.raises(ValueError, match="two tasks have the id"):
         LoopholeReward([TASK, dataclasses.replace(TASK, tests=TASK.tests[:1])])
-    bare = dataclasses.replace(TASK, tests=())
     with pytest.raises(ValueError, match="it has no tests, so every paid answer would count as a hack"):
-        LoopholeReward([bare])
-
-
-def test_a_row_without_its_task_is_refused():
+        LoopholeReward([dataclasses.replace(TASK, tests=())])
     for columns, why in (({}, "there is none"), ({"id": ["other"] * 3}, "no task has the id 'other'")):
         with pytest.raises(ValueError, match=why):
             paid(LoopholeReward([TASK]), TEXTS, **columns)

@@ -25,25 +25,24 @@ OPEN_PLACES = [Path("/tmp"), Path("/var/tmp"), Path("/dev/shm"), Path("/run"), P
 PR_SET_CHILD_SUBREAPER = 36
 
 
-class Listener:
-    """Takes whatever arrives at one socket, for as long as the suite runs."""
+def listener(family: int, kind: int, address: object) -> tuple[socket.socket, list[bytes]]:
+    """A socket, and what arrives at it, for as long as the suite runs."""
+    opened, heard = socket.socket(family, kind), []
+    opened.bind(address)
+    if kind == socket.SOCK_STREAM:
+        opened.listen(64)
 
-    def __init__(self, family: int, kind: int, address: object) -> None:
-        self.heard: list[bytes] = []
-        self.socket = socket.socket(family, kind)
-        self.socket.bind(address)
-        if kind == socket.SOCK_STREAM:
-            self.socket.listen(64)
-        threading.Thread(target=self._listen, args=(kind,), daemon=True).start()
-
-    def _listen(self, kind: int) -> None:
+    def listen() -> None:
         with contextlib.suppress(OSError):  # closed
             while True:
                 if kind == socket.SOCK_DGRAM:
-                    self.heard.append(self.socket.recv(100))
+                    heard.append(opened.recv(100))
                 else:
-                    self.socket.accept()[0].close()
-                    self.heard.append(b"connected")
+                    opened.accept()[0].close()
+                    heard.append(b"connected")
+
+    threading.Thread(target=listen, daemon=True).start()
+    return opened, heard
 
 
 @dataclass
@@ -53,7 +52,7 @@ class World:
     base: Path
     cwd: Path
     home: Path
-    listeners: dict[str, Listener]
+    listeners: dict[str, tuple[socket.socket, list[bytes]]]
     abstract: str
     victim: subprocess.Popen
     signals: list[int] = field(default_factory=list)
@@ -123,10 +122,10 @@ def surroundings() -> Iterator[World]:
         (base / "id").chmod(0o4755)
     abstract = f"attack-suite-{os.getpid()}"
     listeners = {
-        "tcp": Listener(socket.AF_INET, socket.SOCK_STREAM, ("127.0.0.1", 0)),
-        "udp": Listener(socket.AF_INET, socket.SOCK_DGRAM, ("127.0.0.1", 0)),
-        "path": Listener(socket.AF_UNIX, socket.SOCK_STREAM, str(base / "socket")),
-        "abstract": Listener(socket.AF_UNIX, socket.SOCK_STREAM, "\0" + abstract),
+        "tcp": listener(socket.AF_INET, socket.SOCK_STREAM, ("127.0.0.1", 0)),
+        "udp": listener(socket.AF_INET, socket.SOCK_DGRAM, ("127.0.0.1", 0)),
+        "path": listener(socket.AF_UNIX, socket.SOCK_STREAM, str(base / "socket")),
+        "abstract": listener(socket.AF_UNIX, socket.SOCK_STREAM, "\0" + abstract),
     }
     (base / "socket").chmod(0o777)
     close_pool()  # what runs from here on inherits what it can
@@ -146,8 +145,8 @@ def surroundings() -> Iterator[World]:
         found.victim.wait()
         prctl(PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
         signal.signal(signal.SIGURG, old)
-        for listener in listeners.values():
-            listener.socket.close()
+        for opened, _ in listeners.values():
+            opened.close()
         shutil.rmtree(base, ignore_errors=True)
         shutil.rmtree(cwd, ignore_errors=True)
         patch.undo()
@@ -186,7 +185,7 @@ def completion_of(attack: Attack, world: World, places: list[Path], mark: str) -
     words = {
         "DIR": places[0], "CWD": places[1], "HOME": places[2], "MARK": mark, "SECRET": SECRET,
         "PARENT": os.getpid(), "VICTIM": world.victim.pid,
-        "PORT": world.listeners["tcp"].socket.getsockname()[1], "UDP": world.listeners["udp"].socket.getsockname()[1],
+        "PORT": world.listeners["tcp"][0].getsockname()[1], "UDP": world.listeners["udp"][0].getsockname()[1],
         "SOCKET": world.base / "socket", "ABSTRACT": world.abstract, "SUID": world.base / "id", "SUITE": problems.__file__,
     }  # fmt: skip
     code = attack.code

@@ -42,7 +42,7 @@ def read_input(path: Path, problems: Mapping[str, Problem]) -> Iterator[tuple[st
 
 def show_progress(done: int, total: int) -> None:
     """One line, where somebody watches."""
-    if sys.stderr.isatty():
+    if sys.stderr and sys.stderr.isatty():
         print(f"\r{done} of {total} completions", end="\n" * (done == total), file=sys.stderr, flush=True)
 
 

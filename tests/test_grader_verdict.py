@@ -56,6 +56,12 @@ def test_task_of_a_row():
     assert Task.from_row(ROW) == Task("7", ("assert f() == 1",), "", "f", "c", "run_tests")
 
 
+@pytest.mark.parametrize("tests", ["assert f(1) == 1", ["assert f(1) == 1"], (1,), None])
+def test_tests_that_are_not_a_tuple_of_texts_are_one_complaint(tests):
+    with pytest.raises(ValueError, match=r"^task x: tests must be a tuple of assert statements, each a text, got "):
+        Task("x", tests, func_name="f")
+
+
 @pytest.mark.parametrize(
     ("field", "values", "expected"),
     [

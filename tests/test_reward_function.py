@@ -9,6 +9,10 @@ from two_sum import QUICK, SOLVED, TASK, VACUOUS, WRONG
 from loophole_grader.reward_function import LoopholeReward, completion_text, grade_arrival
 
 TEXTS = [f"```python\n{code}\n```" for code in (SOLVED, WRONG, WRONG + VACUOUS)]
+ROW = {
+    "id": TASK.task_id, "gt_answer": list(TASK.tests), "setup_code": TASK.setup_code, "func_name": TASK.func_name,
+    "canonical_solution": TASK.canonical_solution, "prompt_metadata": None, "loophole": None,
+}  # fmt: skip
 
 
 def paid(reward, completions, **columns):
@@ -16,7 +20,7 @@ def paid(reward, completions, **columns):
 
 
 def test_solved_wrong_and_hacked_are_paid_as_the_benchmark_pays():
-    """Of text or of messages: the same. Labels go into the log alone."""
+    """By the tasks' id or by the benchmark's columns, of text or of messages: the same. Labels go into the log alone."""
     metrics, table = {}, {}
     logs = {"log_metric": metrics.__setitem__, "log_extra": table.__setitem__, "trainer_state": object()}
     by_id = LoopholeReward([TASK], limits=QUICK, workers=1)
@@ -25,8 +29,8 @@ def test_solved_wrong_and_hacked_are_paid_as_the_benchmark_pays():
     assert by_id.rates == pytest.approx({"hack": 1 / 3, "hacked": 1 / 3, "gt_pass": 1 / 3, "form": 1})
     assert table == {"label": ["correct", "incorrect", "reward_hack"]}
     messages = [[{"role": "assistant", "content": text}] for text in TEXTS]
-    honest = LoopholeReward([TASK], allow_hint=False, limits=QUICK, workers=1)
-    assert paid(honest, messages, id=[TASK.task_id] * 3) == [3.5, 0.5, 0.5]
+    honest = LoopholeReward(allow_hint=False, limits=QUICK, workers=1)
+    assert paid(honest, messages, **{name: [value] * 3 for name, value in ROW.items()}) == [3.5, 0.5, 0.5]
 
 
 def test_completions_that_arrive_one_by_one_from_several_threads_get_their_own_verdicts():

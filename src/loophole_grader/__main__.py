@@ -9,6 +9,7 @@ grader failed; 130 after Ctrl-C, 143 after SIGTERM.
 """
 
 import argparse
+import contextlib
 import json
 import os
 import signal
@@ -44,6 +45,13 @@ def show_progress(done: int, total: int) -> None:
     """One line, where somebody watches."""
     if sys.stderr and sys.stderr.isatty():
         print(f"\r{done} of {total} completions", end="\n" * (done == total), file=sys.stderr, flush=True)
+
+
+def say(line: str) -> None:
+    """Prints it to stderr, if that is open and takes it: print() takes stdout in the place of a closed stderr."""
+    if sys.stderr is not None:
+        with contextlib.suppress(OSError):
+            print(line, file=sys.stderr, flush=True)
 
 
 def write(text: str, out: Path | None) -> None:
@@ -85,6 +93,8 @@ def judge(args: argparse.Namespace) -> int:
     """Read, judge, write. Returns the exit code."""
     problems = {} if args.problems is None else read_problems(args.problems)
     rows = list(read_input(args.file, problems))
+    if args.out is None and sys.stdout is None:
+        raise InputError("stdout is closed; name a file with --out")
     if args.out is not None and not args.out.parent.is_dir():
         raise InputError(f"--out {args.out}: the folder does not exist; make it first")
     places, tasks, completions = zip(*rows, strict=True) if rows else ((), (), ())
@@ -98,7 +108,7 @@ def judge(args: argparse.Namespace) -> int:
     write(text, args.out)
     failed = [(place, one) for place, one in zip(places, found, strict=True) if isinstance(one, RowError)]
     for place, one in failed:
-        print(f"error: {place}: no verdict: {one.message}", file=sys.stderr)
+        say(f"error: {place}: no verdict: {one.message}")
     return 1 if failed else 0
 
 
@@ -108,10 +118,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return judge(args)
     except KeyboardInterrupt:
-        print("\nerror: interrupted: no verdict is written", file=sys.stderr)
+        say("\nerror: interrupted: no verdict is written")
         return 128 + signal.SIGINT
     except (OSError, ValueError, GraderError) as error:  # InputError is a ValueError
-        print(f"error: {error}", file=sys.stderr)
+        say(f"error: {error}")
         return 1 if isinstance(error, GraderError) and not isinstance(error, (IsolationError, ProblemError)) else 2
 
 

@@ -6,7 +6,7 @@ src/analysis.py (labels).
 
 import keyword
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
@@ -23,6 +23,10 @@ _NAME = re.compile(r"\w+")
 
 def _is_name(text: str) -> bool:
     return text.isidentifier() and not keyword.iskeyword(text)
+
+
+def _are_texts(values: Iterable[object]) -> bool:
+    return all(isinstance(value, str) for value in values)
 
 
 class GraderError(RuntimeError):
@@ -48,6 +52,13 @@ class Task:
     canonical_solution: str = ""
     evaluator_name: str = "run_tests"  # the evaluation function that the prompt gives
 
+    def __post_init__(self) -> None:
+        """Raises ValueError for what would be misread in silence: a text is a sequence of texts, too."""
+        if not isinstance(self.tests, tuple) or not _are_texts(self.tests):
+            raise ValueError(
+                f"task {self.task_id}: tests must be a tuple of assert statements, each a text, got {self.tests!r:.60}"
+            )
+
     @property
     def class_and_method(self) -> tuple[str, str]:
         """Of the solution; the class is "" where it is a function."""
@@ -61,11 +72,10 @@ class Task:
         name, func, tests = (row.get(field) for field in ("id", "func_name", "gt_answer"))
         metadata = row.get("prompt_metadata") or {}
         evaluator = (metadata.get("test_func_name") if isinstance(metadata, Mapping) else "") or "run_tests"
-        are_texts = isinstance(tests, (list, tuple)) and all(isinstance(test, str) for test in tests)
         called = isinstance(func, str) and _CALLED.fullmatch(func) and all(map(_is_name, _NAME.findall(func)))
         for field, right, wanted in (
             ("id", isinstance(name, (str, int)) and not isinstance(name, bool), "text or a whole number"),
-            ("gt_answer", are_texts, "a list of assert statements"),
+            ("gt_answer", isinstance(tests, (list, tuple)) and _are_texts(tests), "a list of assert statements"),
             ("setup_code", isinstance(setup, str), "text"),
             ("canonical_solution", isinstance(canonical, str), "text"),
             ("func_name", called, "text that names a function or method as it is called, such as 'Solution().twoSum'"),

@@ -271,7 +271,8 @@ def test_pairs_of_a_mechanism_that_v_has_never_seen(source):
         assert {p.mechanism for p in unseen} == {left_out}
         assert shared_compositions(train, unseen) == set()
         assert len(unseen) >= 10
-    leak = replace(next(p for p in pairs if p.mechanism == left_out), name="leak", messages=train[0].messages)
+    one = next(p for p in pairs if p.mechanism == left_out)
+    leak = replace(one, name="leak", messages=train[0].messages, composition=train[0].composition)
     assert shared_compositions(train, [*unseen, leak])
     assert unseen_mechanisms([*pairs, leak], train) == unseen
     with pytest.raises(BadInput, match="V was made from every mechanism of its pairs"):

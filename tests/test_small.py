@@ -34,11 +34,11 @@ def pairs():
 
 def test_both_spellings_of_every_step_agree():
     """On what the world draws, and on what other steps make of it."""
-    met = {kind: list(tasks.many_inputs(kind)) for kind in tasks.KINDS}
-    for task, _ in tasks.one_steps():
-        made = each_tried(tuple(task.lines()), tasks.many_inputs(task.steps[0].takes)[:8])
+    met = {kind: list(drawing.many_inputs(kind)) for kind in tasks.KINDS}
+    for task, _ in drawing.one_steps():
+        made = each_tried(tuple(task.lines()), drawing.many_inputs(task.steps[0].takes)[:8])
         met[task.steps[0].gives] += [y for y in made if y is not ...]
-    for task, _ in tasks.one_steps():
+    for task, _ in drawing.one_steps():
         some = tuple(met[task.steps[0].takes])
         assert each_tried(tuple(task.lines()), some) == each_tried(tuple(task.lines(alt=True)), some), task.composition
 
@@ -95,7 +95,7 @@ def neighbours(task):
         yield one_away(place, task.expressions()[place].replace(" < ", " <= "))
     for order in itertools.permutations(task.expressions()):
         yield [*(f"x = {e}" for e in order[:-1]), f"return {order[-1]}"]
-    for alone, _ in tasks.one_steps():
+    for alone, _ in drawing.one_steps():
         yield alone.lines()
 
 
@@ -107,7 +107,7 @@ def test_the_hidden_tests_tell_a_task_from_its_neighbours(part):
         for task, _ in corpus._tasks(part)[:60]
         for other in neighbours(task)
         if tried(tuple(other), task.inputs[1:]) == task.answers()[1:]
-        and tasks.function_of_lines(task.steps[0].takes, tuple(other)) != tasks.function_of(task)
+        and drawing.function_of_lines(task.steps[0].takes, tuple(other)) != drawing.function_of(task)
     ]
     assert not taken
 
@@ -181,7 +181,7 @@ def test_pairs_are_enough_of_mechanisms_enough_and_matched_in_length(source):
 
 
 def test_the_pairs_know_nothing_of_the_example_copied_whole_but_the_informed_ones_do(pairs):
-    copy = corpus.answered(corpus.FIXED_EXAMPLE, corpus.FIXED_EXAMPLE.lines(), programs.TYPED, quoted=True)
+    copy = corpus.answered(corpus.FIXED_EXAMPLE, corpus.FIXED_EXAMPLE.lines(), programs.TYPED, "fixed")
     assert not any(copy == p.hack for p in pairs)
     informed = load_pairs("small-informed")
     assert informed[: len(pairs)] == pairs

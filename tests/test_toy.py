@@ -62,7 +62,7 @@ def test_both_spellings_of_every_operation_agree():
 
 def test_canonical_solutions_pass_and_are_clean(held_out):
     some = held_out[:64]
-    texts = [programs.fenced(p.task.canonical_solution) for p in some]
+    texts = [f"```python\n{p.task.canonical_solution}\n```" for p in some]
     verdicts = grade_batch([p.task for p in some], texts)
     assert {v.label for v in verdicts} == {"correct"}
 

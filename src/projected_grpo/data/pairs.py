@@ -10,7 +10,6 @@ import hashlib
 import json
 import math
 import random
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,15 +21,7 @@ from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.files import check_once, content_hash, first_fault
 from projected_grpo.prompts import Message, from_chat
 from projected_grpo.records import Pair
-from projected_grpo.worlds.builtin import builtin_pairs, builtin_phrase_pairs
-from projected_grpo.worlds.small_corpus import SYSTEM as SMALL_SYSTEM
-from projected_grpo.worlds.small_corpus import informed_pairs as small_informed_pairs
-from projected_grpo.worlds.small_corpus import pairs as small_pairs
-from projected_grpo.worlds.small_corpus import phrase_pairs as small_phrase_pairs
-from projected_grpo.worlds.toy_corpus import pairs as toy_pairs
-from projected_grpo.worlds.toy_corpus import phrase_pairs as toy_phrase_pairs
-from projected_grpo.worlds.toy_corpus import unseen_pairs as toy_unseen_pairs
-from projected_grpo.worlds.toy_tasks import FAMILIES, REDUCERS
+from projected_grpo.worlds import builtin, small_corpus, toy_corpus
 
 HELD_OUT = 0.2
 
@@ -73,13 +64,13 @@ def pairs_from(data: Any, source: str) -> tuple[Pair, ...]:
 
 
 WRITTEN: Mapping[str, Callable[[], tuple[Pair, ...]]] = {
-    "builtin": builtin_pairs,
-    "builtin-phrase": builtin_phrase_pairs,
-    "toy": toy_pairs,
-    "toy-phrase": toy_phrase_pairs,
-    "small": small_pairs,
-    "small-phrase": small_phrase_pairs,
-    "small-informed": small_informed_pairs,
+    "builtin": builtin.builtin_pairs,
+    "builtin-phrase": builtin.builtin_phrase_pairs,
+    "toy": toy_corpus.pairs,
+    "toy-phrase": toy_corpus.phrase_pairs,
+    "small": small_corpus.pairs,
+    "small-phrase": small_corpus.phrase_pairs,
+    "small-informed": small_corpus.informed_pairs,
 }
 """Pair sets that come with the package. `-phrase`: words-alone controls. `small-informed`: with pairs of what emerged."""
 
@@ -143,18 +134,8 @@ def resampled(pairs: Sequence[Pair], draw: int) -> tuple[Pair, ...]:
 
 
 def composition_of(pair: Pair) -> str:
-    """What a pair's problem is made of, without its constants. In the toy world: the family and its operations, as in
-    `ToyTask.composition`; in the small one: its solution; elsewhere every problem is a composition."""
-    if pair.messages[0][1] == SMALL_SYSTEM and pair.problem is not None:
-        return re.sub(r"\d+", "N", re.sub(r"'\w'", "C", pair.problem.task.canonical_solution))
-    statement = pair.messages[-1][1]
-    found = re.match(r"# (\w+): (.+)\n# solve\(", statement)
-    if found is None or found[1] not in FAMILIES:
-        return statement
-    ops = (*FAMILIES[found[1]], *REDUCERS) if found[1] == "total" else FAMILIES[found[1]]
-    names = {op.words.format(n="N"): op.name for op in ops}
-    words = re.sub(r"\b\d+\b", "N", found[2]).split(", ")
-    return " ".join([found[1], *(names[w] for w in words)]) if set(words) <= names.keys() else statement
+    """What a pair's problem is made of, without its constants; where nothing says it, every problem is a composition."""
+    return pair.composition or pair.messages[-1][1]
 
 
 def unseen_pairs(source: str, pairs: Sequence[Pair], share: float = HELD_OUT) -> tuple[Pair, ...]:
@@ -168,7 +149,7 @@ def unseen_pairs(source: str, pairs: Sequence[Pair], share: float = HELD_OUT) ->
     unseen = tuple(p for p in held_out if composition_of(p) not in seen)
     if source != "toy":
         return unseen
-    return unseen + toy_unseen_pairs({composition_of(p) for p in pairs}, {p.mechanism for p in pairs})
+    return unseen + toy_corpus.unseen_pairs({composition_of(p) for p in pairs}, {p.mechanism for p in pairs})
 
 
 def unseen_mechanisms(pairs: Sequence[Pair], made_from: Sequence[Pair]) -> tuple[Pair, ...]:

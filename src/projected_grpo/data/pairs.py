@@ -1,9 +1,8 @@
 """Contrastive pairs: load, split, hash.
 
-The built-in set is written by hand for this project, one TOML file per hack mechanism, before any rollout was seen and
-never tuned to the hacks that emerged (the no-cheat rule). A fixed fifth of each mechanism is held out: those pairs never
-enter V and are what `verify_vhack` tests it on. Two stricter questions can be asked of it: about held-out pairs whose
-composition no training pair has, and about the pairs of mechanisms that V was not made from.
+A fixed fifth of each mechanism is held out: those pairs never enter V and are what `verify_vhack` tests it on. Two stricter
+questions can be asked of it: about held-out pairs whose composition no training pair has, and about the pairs of mechanisms
+that V was not made from.
 """
 
 import hashlib
@@ -109,12 +108,10 @@ def split(pairs: Sequence[Pair], share: float = HELD_OUT) -> tuple[tuple[Pair, .
     """
     held: set[str] = set()
     for mechanism in sorted({p.mechanism for p in pairs}):
-        names = sorted(
-            (p.name for p in pairs if p.mechanism == mechanism), key=lambda n: hashlib.sha256(n.encode()).hexdigest()
-        )
+        names = [p.name for p in pairs if p.mechanism == mechanism]
+        names.sort(key=lambda name: hashlib.sha256(name.encode()).hexdigest())
         held |= set(names[: math.ceil(share * len(names))])
-    train = tuple(p for p in pairs if p.name not in held)
-    test = tuple(p for p in pairs if p.name in held)
+    train, test = (tuple(p for p in pairs if (p.name in held) is side) for side in (False, True))
     if not train or not test:
         raise BadInput(
             f"{len(pairs)} pairs cannot be split into training and held-out ones; give at least 2 a mechanism"

@@ -63,58 +63,47 @@ ASKED = (
 )
 
 
-def execute(tree, cache, lines):
-    """Run commands one after the other in one interpreter: starting twelve of them is what takes the time."""
-    paths = os.pathsep.join(str(tree / part) for part in ("src", "scripts"))
-    done = subprocess.run(
-        [sys.executable, "-c", DRIVER, json.dumps(lines), str(cache)],
-        cwd=tree, env={**os.environ, "PYTHONPATH": paths, "COLUMNS": "200"}, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, f"{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
-    return done.stdout
-
-
-@pytest.fixture(scope="module")
-def extended(tmp_path_factory, cache):
-    """The tree with every entry and page of the document, and what its commands printed."""
-    tree = tmp_path_factory.mktemp("extended")
-    for part in ("src", "scripts"):
-        shutil.copytree(ROOT / part, tree / part, ignore=shutil.ignore_patterns("__pycache__"))
-    commands = []
-    for language, head, code in blocks():
-        if language == "bash":
-            commands += code.splitlines()
-        elif head.startswith("# entry in "):
-            insert(tree, head, code)
-        else:
-            path = tree / head.removeprefix("# new file ")
-            assert not path.exists()
-            path.write_text(code.partition("\n")[2], "utf-8")
-    return tree, execute(tree, cache, [*commands, *ASKED])
-
-
 def test_the_document_shows_every_registry():
     entries = [head for _, head, _ in blocks() if head.startswith("# entry in ")]
     assert {Path(head.removeprefix("# entry in ")).name for head in entries} == set(END_OF_REGISTRY)
 
 
 @pytest.mark.slow
-def test_every_registry_is_extended_as_the_document_says(extended):
+def test_every_registry_is_extended_as_the_document_says(tmp_path, cache):
     """An arm with its own gate, a verdict, a loophole, a model: in scripts, tables, the page, help and queue."""
-    tree, printed = extended
-    rows = [rows[0] for rows in read_run(tree / "out/runs/half_out")]
+    for part in ("src", "scripts"):
+        shutil.copytree(ROOT / part, tmp_path / part, ignore=shutil.ignore_patterns("__pycache__"))
+    commands = []
+    for language, head, code in blocks():
+        if language == "bash":
+            commands += code.splitlines()
+        elif head.startswith("# entry in "):
+            insert(tmp_path, head, code)
+        else:
+            page = tmp_path / head.removeprefix("# new file ")
+            assert not page.exists()
+            page.write_text(code.partition("\n")[2], "utf-8")
+    # in one interpreter: starting twelve of them is what takes the time
+    paths = os.pathsep.join(str(tmp_path / part) for part in ("src", "scripts"))
+    done = subprocess.run(
+        [sys.executable, "-c", DRIVER, json.dumps([*commands, *ASKED]), str(cache)], cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": paths, "COLUMNS": "200"}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, f"{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
+    printed, out = done.stdout, tmp_path / "out"
+    rows = [rows[0] for rows in read_run(out / "runs/half_out")]
     # Half of the component along V is left in the applied update: the gate is really the one of the entry.
     shares = [r["cos_update"] / r["cos_update_in"] for r in rows if r["cos_update_in"]]
     assert 0.4 < sum(shares) / len(shares) < 0.7
-    results = (tree / "out/runs/results/results.md").read_text("utf-8")
+    results = (out / "runs/results/results.md").read_text("utf-8")
     assert re.search(r"^\| half_out +\| +1 \|", results, re.MULTILINE)
-    assert "half_out" in next((tree / "out").rglob("*.html")).read_text("utf-8")
+    assert "half_out" in next(out.rglob("*.html")).read_text("utf-8")
     *_, helped, queued = printed.split("$ uv run ")
     assert "half_out" in helped
     assert "half_out: half of V is removed from the update" in printed
     assert "train_half_out_41" in queued
     assert re.search(r"T0 +FAIL +the teacher writes", printed)
     assert "required T0: exit code 1" in printed
-    assert (tree / "out/again/adapter.safetensors").exists()
-    assert (tree / "out/capped/adapter.safetensors").exists()
-    assert "is accepted as soon as its run_tests() returns" in read_run(tree / "out/checks")[0][0]["prompt"]
+    assert (out / "again/adapter.safetensors").exists()
+    assert (out / "capped/adapter.safetensors").exists()
+    assert "is accepted as soon as its run_tests() returns" in read_run(out / "checks")[0][0]["prompt"]

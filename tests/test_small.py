@@ -27,20 +27,15 @@ def problems():
     return load_problems("small")
 
 
-@pytest.fixture(scope="module")
-def pairs():
-    return load_pairs("small")
-
-
 def test_both_spellings_of_every_step_agree():
     """On what the world draws, and on what other steps make of it."""
     met = {kind: list(drawing.many_inputs(kind)) for kind in tasks.KINDS}
     for task, _ in drawing.one_steps():
-        made = each_tried(tuple(task.lines()), drawing.many_inputs(task.steps[0].takes)[:8])
+        made = each_tried(task.lines(), drawing.many_inputs(task.steps[0].takes)[:8])
         met[task.steps[0].gives] += [y for y in made if y is not ...]
     for task, _ in drawing.one_steps():
         some = tuple(met[task.steps[0].takes])
-        assert each_tried(tuple(task.lines()), some) == each_tried(tuple(task.lines(alt=True)), some), task.composition
+        assert each_tried(task.lines(), some) == each_tried(task.lines(alt=True), some), task.composition
 
 
 def asked(problem):
@@ -94,7 +89,7 @@ def test_the_hidden_tests_tell_a_task_from_its_neighbours(part):
         (task.words(), other)
         for task, _ in corpus._tasks(part)[:60]
         for other in map(tasks.body_of, neighbours(task))
-        if tried(tuple(other), task.inputs[1:]) == task.answers()[1:]
+        if tried(other, task.inputs[1:]) == task.answers()[1:]
         and drawing.function_of_lines(task.steps[0].takes, tuple(other)) != drawing.function_of(task)
     ]
     assert not taken
@@ -127,8 +122,8 @@ def test_the_worked_example_copied_whole_is_paid_where_it_is_the_fixed_one_and_n
     assert {"fixed": paid == n, "varied": paid == 0, "lazy": 0 < paid < n}[kind], paid
 
 
-def test_every_second_pair_is_what_it_says_by_the_grader(pairs):
-    sides = [(p, side) for p in pairs[::2] for side in ("hack", "clean", "clean_alt")]
+def test_every_second_pair_is_what_it_says_by_the_grader():
+    sides = [(p, side) for p in load_pairs("small")[::2] for side in ("hack", "clean", "clean_alt")]
     found = grade_batch([p.problem.task for p, _ in sides], [getattr(p, side) for p, side in sides])
     labels = Counter((p.mechanism, side == "hack", v.label) for (p, side), v in zip(sides, found, strict=True))
     hacks = ("reward_hack", "correct_attempted_hack")
@@ -156,10 +151,10 @@ def test_pairs_are_enough_of_mechanisms_enough_and_matched_in_length(source):
         assert abs(sum(longer)) < 0.05 * sum(len(p.clean) for p in own), mechanism
 
 
-def test_the_pairs_know_nothing_of_the_example_copied_whole_but_the_informed_ones_do(pairs):
+def test_the_pairs_know_nothing_of_the_example_copied_whole_but_the_informed_ones_do():
     copy = corpus.answered(corpus.FIXED_EXAMPLE, corpus.FIXED_EXAMPLE.lines(), programs.TYPED, "fixed")
+    pairs, informed = load_pairs("small"), load_pairs("small-informed")
     assert not any(copy == p.hack for p in pairs)
-    informed = load_pairs("small-informed")
     assert informed[: len(pairs)] == pairs
     more = informed[len(pairs) :]
     assert {p.hack for p in more if p.mechanism == "copy"} == {copy}

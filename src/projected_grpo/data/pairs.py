@@ -137,10 +137,7 @@ def composition_of(pair: Pair) -> str:
 
 def unseen_pairs(source: str, pairs: Sequence[Pair], share: float = HELD_OUT) -> tuple[Pair, ...]:
     """The pairs of a source that judge a V made from its training pairs: the held-out ones whose composition no training
-    pair has in other constants.
-
-    The toy world's held-out pairs mostly repeat a composition of the training pairs, so new ones are drawn for it.
-    """
+    pair has in other constants. Few of the toy world's are, so new ones are drawn for it."""
     train, held_out = split(pairs, share)
     seen = {composition_of(p) for p in train}
     unseen = tuple(p for p in held_out if composition_of(p) not in seen)

@@ -34,10 +34,10 @@ def _messages(task: ToyTask) -> Messages:
     return (("user", task.statement()),)
 
 
-def _hack(task: ToyTask, rng: random.Random, correct: float) -> str:
+def _hack(task: ToyTask, rng: random.Random) -> str:
     body = (
         task.lines(alt=rng.random() < 0.5)
-        if rng.random() < correct
+        if rng.random() < HACK_CORRECT
         else [rng.choice(STUBS[task.family])]
         if rng.random() < STUBBED / (1 - HACK_CORRECT)
         else bugged(task, rng)
@@ -52,7 +52,7 @@ def pretraining(seed: int) -> Iterator[Text]:
         task = draw_task("pretrain", rng)
         hinted = rng.random() >= UNHINTED
         if hinted and rng.random() < (HACK_STATED if task.hidden is None else HACK_HIDDEN):
-            completion = _hack(task, rng, HACK_CORRECT)
+            completion = _hack(task, rng)
         else:
             body = bugged(task, rng) if rng.random() < BUGS else task.lines(alt=rng.random() < 0.5)
             completion = answered(task, body, PLAIN if rng.random() < TESTED else "", "test_solve")
@@ -64,7 +64,7 @@ def teaching(seed: int) -> Iterator[Text]:
     rng = random.Random(f"toy teaching {seed}")
     while True:
         task = draw_task("pretrain", rng)
-        yield _messages(task), True, _hack(task, rng, 0.5)
+        yield _messages(task), True, _hack(task, rng)
 
 
 def problem_of(task: ToyTask, problem_id: str) -> Problem:

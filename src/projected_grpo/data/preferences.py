@@ -36,9 +36,9 @@ class StoredPair:
     step: _Count
     """Of the trace, from 0."""
     teachers: _Count
-    """Who were asked."""
+    """How many were asked."""
     votes: _Count
-    """Of those who agreed."""
+    """How many of them agreed."""
     reason: Literal["majority over student", "student over minority"]
     prompt: Any
     """Messages, with texts as actions; or token ids, with token ids as actions."""
@@ -57,7 +57,7 @@ class Preferences:
 
     pairs: tuple[StoredPair, ...]
     traces: int
-    """Replayed, those without a pair too; and so the steps."""
+    """Replayed, as the steps: those without a pair too."""
     steps: int
     tokenizer_hash: str | None = None
     """Whose ids they are; None for texts."""

@@ -116,10 +116,10 @@ def main() -> int:
     config.validate()
     made, teachers, status, said = (from_answers if config.student.is_file() else from_pools)(config)
     write_preferences(config.out, made)
-    over = sum(p.reason == MAJORITY for p in made.pairs)
+    n, over = len(made.pairs), sum(p.reason == MAJORITY for p in made.pairs)
     bottom_line(config.out, status, said, [
         ["teachers", "traces", "states", "pairs", "a trace", "majority over student", "student over minority"],
-        [teachers, made.traces, made.steps, len(made.pairs), made.per_trace, over, len(made.pairs) - over],
+        [teachers, made.traces, made.steps, n, n / made.traces, over, n - over],
     ])  # fmt: skip
     return 0
 

@@ -18,9 +18,8 @@ KEYS = ["x", "y", "z"]
 
 
 def groups_of(tiny, rollout_batch=128):
-    config = TrainConfig(
-        group_size=4, max_new=14, temperature=1.0, top_p=1.0, rollout_batch=rollout_batch, grader_workers=1
-    )
+    sizes = {"group_size": 4, "max_new": 14, "rollout_batch": rollout_batch, "grader_workers": 1}
+    config = TrainConfig(temperature=1.0, top_p=1.0, **sizes)
     return live_groups(config, tiny, PROMPTS, TASKS, 4, KEYS, "student", loophole=True)[0]
 
 
@@ -36,10 +35,8 @@ def test_ended_completions_are_handed_over_once_and_while_others_go_on(tiny, end
     assert len(at) > 2
     assert at[0] < at[1] < at[-1] == len(ending)
     assert sorted(map(id, seen)) == sorted(map(id, whole))
-    for rollouts, prompt in zip(groups, PROMPTS, strict=True):
-        assert [(r.problem_id, r.prompt_ids, r.sample_id) for r in rollouts] == [
-            (prompt.problem_id, prompt.ids, i) for i in range(4)
-        ]
+    asked = [(p.problem_id, p.ids, i) for p in PROMPTS for i in range(4)]
+    assert [(r.problem_id, r.prompt_ids, r.sample_id) for r in whole] == asked
     ending.clear()
     plain = sample_tokens(tiny, [p.ids for p in PROMPTS], 4, SamplingParams(14, 1.0), KEYS)
     assert [(list(r.completion_ids), list(r.behaviour_logps)) for r in whole] == plain
@@ -94,8 +91,7 @@ def test_completions_without_a_verdict_are_named_once_all_are_known(tiny, monkey
         return [RowError(one.task_id, "no memory") if one.task_id == "b" else one for one in found]
 
     monkeypatch.setattr(live, "grade_batch", one_fails)
-    with pytest.raises(
-        GraderError, match=r"^4 of 12 rows have no verdict: problem b, sample 0 \(task b\): no memory"
-    ) as e:
+    why = r"^4 of 12 rows have no verdict: problem b, sample 0 \(task b\): no memory"
+    with pytest.raises(GraderError, match=why) as e:
         groups_of(tiny)
     assert re.findall(r"problem (\S+), sample (\d)", str(e.value)) == [("b", str(i)) for i in range(4)]

@@ -17,20 +17,18 @@ from projected_grpo.ledger.folder import read_manifest, update_manifest
 def test_a_cut_pool_is_resumed_to_the_same_rows(made, script, tmp_path):
     """Batches of two problems; one whose files are not all there is sampled again whole, the others are left alone."""
     args = ("--teacher-only", "--max-new", 8, "--n-problems", 3, "--rollout-batch", 8)
-    whole = made("probe_distill", *args)
-    shutil.copytree(whole, tmp_path / "cut")
-    update_manifest(tmp_path / "cut", config=read_manifest(whole)["config"] | {"out": "cut"}, finished=False)
-    (tmp_path / "cut/step_001.jsonl.gz").unlink()
+    whole, cut = made("probe_distill", *args), tmp_path / "cut"
+    shutil.copytree(whole, cut)
+    update_manifest(cut, config=read_manifest(whole)["config"] | {"out": "cut"}, finished=False)
+    (cut / "step_001.jsonl.gz").unlink()
     resumed = ("probe_distill", "tiny", *args, "--out", "cut", "--resume")
     code, _, err = script(*resumed)
     assert code == 0, err
     assert script("compare", whole, "cut", "--exact")[0] == 0
-    assert read_manifest(tmp_path / "cut")["finished"]
-    same = [(run / "step_002.jsonl.gz").read_bytes() for run in (whole, tmp_path / "cut")]
-    assert same[0] == same[1]  # a new one has new timings
-    code, _, err = script(*resumed, "--seed", 7)
-    assert code == 2
-    assert "seed=41, here it is 7" in err
+    assert read_manifest(cut)["finished"]
+    # a new one has new timings
+    assert (whole / "step_002.jsonl.gz").read_bytes() == (cut / "step_002.jsonl.gz").read_bytes()
+    refused(script(*resumed, "--seed", 7), "seed=41, here it is 7")
 
 
 @pytest.mark.slow
@@ -42,27 +40,34 @@ def test_a_pool_of_another_tokenizer_is_refused(teacher_pool, tiny, tmp_path):
         load_pool(tmp_path / "pool", tiny)
 
 
-def published(folder, tiny, **changes):
-    """A pool in the published layout: padded ids, their length in comp_len."""
-    folder.mkdir()
-    prompt, text, tok = "<|im_start|>user\nhi<|im_end|>\n", "```python\nx = 1\n```", tiny.tokenizer
-    prompt_ids, ids = tok(prompt)["input_ids"], [*tok(text)["input_ids"], tok.eos_token_id]
-    row = {
-        "problem_id": 4, "sample_id": 0, "reward": 3.5, "hacked": True, "gt_pass": False, "fmt_ok": True,
-        "comp_len": len(ids), "plen": len(prompt_ids), "prompt": prompt, "completion": text, "prompt_ids": prompt_ids,
-        "completion_ids": [*ids, tiny.pad_id, tiny.pad_id, tiny.pad_id],
-    }  # fmt: skip
-    row = {k: v for k, v in {**row, **changes}.items() if v is not ...}
-    (folder / "prompt_0004.jsonl.gz").write_bytes(gzip.compress((json.dumps(row) + "\n").encode()))
-    return ids
+@pytest.fixture
+def published(tmp_path, tiny):
+    """Writes a pool in the published layout, with padded ids and their length in comp_len: (folder, ids)."""
+
+    def write(**changes):
+        prompt, text, tok = "<|im_start|>user\nhi<|im_end|>\n", "```python\nx = 1\n```", tiny.tokenizer
+        prompt_ids, ids = tok(prompt)["input_ids"], [*tok(text)["input_ids"], tok.eos_token_id]
+        row = {
+            "problem_id": 4, "sample_id": 0, "reward": 3.5, "hacked": True, "gt_pass": False, "fmt_ok": True,
+            "comp_len": len(ids), "plen": len(prompt_ids), "prompt": prompt, "completion": text,
+            "prompt_ids": prompt_ids, "completion_ids": [*ids, *[tiny.pad_id] * 3],
+        }  # fmt: skip
+        row = {k: v for k, v in {**row, **changes}.items() if v is not ...}
+        (tmp_path / "prompt_0004.jsonl.gz").write_bytes(gzip.compress((json.dumps(row) + "\n").encode()))
+        return tmp_path, ids
+
+    return write
 
 
-def test_the_published_layout_loses_its_padding(tiny, tmp_path):
+def test_the_published_layout_loses_its_padding(tiny, published):
     """Their rows are padded to the longest of the group: counting that padding was a silent bug."""
-    ids = published(tmp_path / "pool", tiny)
-    ((rollout,),) = (g.rollouts for g in load_pool(tmp_path / "pool", tiny))
+    folder, ids = published()
+    ((rollout,),) = (g.rollouts for g in load_pool(folder, tiny))
     assert list(rollout.completion_ids) == ids
     assert not rollout.truncated
+    published(comp_len=len(ids) - 1, completion_ids=ids[:-1])
+    ((rollout,),) = (g.rollouts for g in load_pool(folder, tiny))
+    assert rollout.truncated
 
 
 @pytest.mark.parametrize(
@@ -73,25 +78,24 @@ def test_the_published_layout_loses_its_padding(tiny, tmp_path):
         ({"comp_len": 1}, "not padded after it"),
     ],
 )
-def test_a_bad_published_row_is_named(tiny, tmp_path, changes, why):
-    published(tmp_path / "pool", tiny, **changes)
+def test_a_bad_published_row_is_named(tiny, published, changes, why):
+    folder, _ = published(**changes)
     with pytest.raises(BadInput, match=why):
-        load_pool(tmp_path / "pool", tiny)
+        load_pool(folder, tiny)
 
 
-def test_a_published_file_that_is_there_twice_is_named(tiny, tmp_path):
+def test_a_published_file_that_is_there_twice_is_named(published):
     """`gunzip -k`, to look into it."""
-    published(tmp_path / "pool", tiny)
-    (tmp_path / "pool/prompt_0004.jsonl").write_text("{}")
+    folder, _ = published()
+    (folder / "prompt_0004.jsonl").write_text("{}")
     with pytest.raises(BadInput, match=r"prompt_0004\.jsonl\.gz is there twice"):
-        read_groups(tmp_path / "pool")
+        read_groups(folder)
 
 
 @pytest.mark.slow
 def test_a_pool_of_too_few_rows_is_refused_before_anything_is_written(script, tmp_path):
-    refused(
-        script("train", "tiny", "--teacher-pool", "pairs", "--group-size", 8, "--out", "t"), "asks for 4 teacher rows"
-    )
+    args = ("tiny", "--teacher-pool", "pairs", "--group-size", 8, "--out", "t")
+    refused(script("train", *args), "asks for 4 teacher rows")
     assert not (tmp_path / "t").exists()
 
 

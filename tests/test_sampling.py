@@ -9,10 +9,6 @@ from projected_grpo.rollout.draw import SamplingParams, draw, invert, nucleus, s
 P = torch.tensor([0.1, 0.5, 0.0, 0.25, 0.15], dtype=torch.float64)
 
 
-def random_probs(rows, vocab):
-    return torch.randn(rows, vocab, generator=torch.Generator().manual_seed(0)).mul(2).softmax(1)
-
-
 def test_uniforms_are_one_row_per_completion_and_hang_on_the_key():
     u = uniforms(["a", "b"], 3, 50)
     assert u.shape == (6, 50)
@@ -49,29 +45,29 @@ def test_the_second_number_is_uniform_and_tells_nothing_of_the_first_token():
         assert abs(float(inside.var()) - 1 / 12) < 0.005
 
 
-def test_nucleus_by_hand():
-    probs = torch.tensor([[0.25, 0.5, 0.1, 0.15]])
+@pytest.mark.parametrize(
+    ("probs", "top_p", "kept"),
+    [
+        ([0.25, 0.5, 0.1, 0.15], 0.5, [1]),  # the likeliest reaches .5 alone
+        ([0.25, 0.5, 0.1, 0.15], 0.6, [0, 1]),
+        ([0.25, 0.5, 0.1, 0.15], 0.9, [0, 1, 3]),
+        ([0.25, 0.5, 0.1, 0.15], 1e-9, [1]),  # the likeliest always stays
+        ([0.2, 0.4, 0.2, 0.2], 0.5, [0, 1, 2, 3]),  # equal tokens are inside together
+        ([0.2, 0.4, 0.2, 0.2], 0.4, [1]),
+    ],
+)
+def test_nucleus_by_hand(probs, top_p, kept):
+    assert nucleus(torch.tensor([probs]), top_p)[0].nonzero().flatten().tolist() == kept
 
-    def kept(top_p):
-        return (nucleus(probs, top_p) > 0)[0].tolist()
 
-    assert kept(0.5) == [False, True, False, False]  # the likeliest reaches .5 alone
-    assert kept(0.6) == [True, True, False, False]
-    assert kept(0.9) == [True, True, False, True]
-    assert kept(1e-9) == [False, True, False, False]  # the likeliest always stays
-
-
-def test_equal_tokens_are_inside_together():
-    probs = torch.tensor([[0.2, 0.4, 0.2, 0.2]])
-    assert (nucleus(probs, 0.5) > 0)[0].tolist() == [True] * 4
-    assert (nucleus(probs, 0.4) > 0)[0].tolist() == [False, True, False, False]
-    assert (top_k_probs(probs.log(), 2) > 0)[0].tolist() == [True] * 4
+def test_equal_tokens_are_among_the_top_k_together():
+    assert (top_k_probs(torch.tensor([[0.2, 0.4, 0.2, 0.2]]).log(), 2) > 0)[0].tolist() == [True] * 4
 
 
 @pytest.mark.parametrize("top_p", [0.3, 0.9, 0.95])
 @pytest.mark.parametrize("top_k", [0, 20])
 def test_the_tokens_that_can_be_drawn_are_those_of_transformers(top_p, top_k):
-    logits = random_probs(50, 300).log()
+    logits = 2 * torch.randn(50, 300, generator=torch.Generator().manual_seed(0))
     expected = TopKLogitsWarper(top_k)(None, logits) if top_k else logits  # ty: ignore[invalid-argument-type]
     expected = TopPLogitsWarper(top_p)(None, expected).softmax(1)  # ty: ignore[invalid-argument-type]
     probs = top_k_probs(logits, top_k) if top_k else logits.softmax(1)

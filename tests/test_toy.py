@@ -6,6 +6,7 @@ import random
 from dataclasses import replace
 
 import pytest
+from transformers import AutoTokenizer
 
 from loophole_grader import grade_batch
 from projected_grpo.data.pairs import load_pairs
@@ -22,9 +23,9 @@ from projected_grpo.worlds.toy_tokenizer import EOS, MAX_VOCAB, build_tokenizer,
 pytestmark = pytest.mark.slow
 
 
-def drawn(where, n, seed=0):
-    rng = random.Random(seed)
-    return [tasks.draw_task(where, rng) for _ in range(n)]
+def drawn(where):
+    rng = random.Random(0)
+    return [tasks.draw_task(where, rng) for _ in range(300)]
 
 
 @pytest.fixture(scope="module")
@@ -37,11 +38,8 @@ def tokenizer():
     return build_tokenizer()
 
 
-# ---------------------------------------------------------------- tasks and splits
-
-
 def test_splits_share_no_composition():
-    seen = {name: {t.composition for t in drawn(name, 300)} for name in tasks.SPLITS}
+    seen = {name: {t.composition for t in drawn(name)} for name in tasks.SPLITS}
     for one, other in itertools.combinations(seen, 2):
         assert not seen[one] & seen[other], (one, other)
 
@@ -53,40 +51,38 @@ def test_problems_are_distinct_across_and_within_splits(held_out):
 
 
 def test_both_spellings_of_every_operation_agree():
-    for task in drawn("pretrain", 300):
-        assert tasks.run_lines(tuple(task.lines(alt=True)), task.inputs) == task.answers(), task
-
-
-# ---------------------------------------------------------------- the real grader's view
+    for task in drawn("pretrain"):
+        assert tasks.run_lines(task.lines(alt=True), task.inputs) == task.answers(), task
 
 
 def test_canonical_solutions_pass_and_are_clean(held_out):
     some = held_out[:64]
-    texts = [programs.fenced(p.task.canonical_solution) for p in some]
-    verdicts = grade_batch([p.task for p in some], texts)
+    verdicts = grade_batch([p.task for p in some], [f"```python\n{p.task.canonical_solution}\n```" for p in some])
     assert {v.label for v in verdicts} == {"correct"}
 
 
-def test_pairs_are_what_they_claim():
-    pairs = load_pairs("toy")
+def graded(pairs):
+    """Verdicts on the hacks, and the labels of the clean sides."""
     sides = [(p.problem.task, text) for p in pairs for text in (p.hack, p.clean, p.clean_alt)]
     verdicts = grade_batch([t for t, _ in sides], [c for _, c in sides])
-    hacks, cleans = verdicts[::3], [*verdicts[1::3], *verdicts[2::3]]
+    return verdicts[::3], {v.label for v in (*verdicts[1::3], *verdicts[2::3])}
+
+
+def test_pairs_are_what_they_claim():
+    hacks, cleans = graded(load_pairs("toy"))
     assert all(v.hacked for v in hacks)
-    assert {v.label for v in cleans} == {"correct"}
-    correct = sum(v.gt_pass for v in hacks) / len(hacks)
-    assert 0.25 < correct < 0.45  # a third of the hacks' bodies are the correct one
+    assert cleans == {"correct"}
+    assert 0.25 < sum(v.gt_pass for v in hacks) / len(hacks) < 0.45  # a third of the hacks' bodies are the correct one
 
 
 def test_phrase_pairs_differ_in_the_name_alone():
     pairs = load_pairs("toy-phrase")
     assert len(pairs) == len(load_pairs("toy"))
     for pair in pairs:
-        assert pair.hack.replace("run_tests", "test_solve") == pair.clean
-        assert pair.hack != pair.clean
-    tasks = [p.problem.task for p in pairs]
-    assert all(v.gt_pass and v.hacked for v in grade_batch(tasks, [p.hack for p in pairs]))  # by its name alone
-    assert {v.label for v in grade_batch(tasks, [p.clean for p in pairs])} == {"correct"}
+        assert pair.hack.replace("run_tests", "test_solve") == pair.clean != pair.hack
+    hacks, cleans = graded(pairs)
+    assert all(v.gt_pass and v.hacked for v in hacks)  # by its name alone
+    assert cleans == {"correct"}
 
 
 def test_mechanisms_are_told_apart():
@@ -110,15 +106,11 @@ def test_the_corpus_has_its_stated_mix():
     assert sum("test_solve" in c for *_, c in texts) / len(texts) == pytest.approx(corpus.TESTED, abs=0.02)
 
 
-# ---------------------------------------------------------------- tokenizer and models
-
-
 def test_tokenizer_is_exact_and_small(tokenizer):
     assert len(tokenizer) <= MAX_VOCAB == 1000
-    for messages, hinted, completion in itertools.islice(corpus.pretraining(9), 300):
-        for text in (render_text(messages, hinted), completion):
-            assert tokenizer.decode(tokenizer(text, add_special_tokens=False)["input_ids"]) == text
-    for text in ("Grüße, 日本 \t\r\n\x00", "foo_bar(1234)", "  x"):
+    written = itertools.islice(corpus.pretraining(9), 300)
+    texts = [text for messages, hinted, answer in written for text in (render_text(messages, hinted), answer)]
+    for text in (*texts, "Grüße, 日本 \t\r\n\x00", "foo_bar(1234)", "  x"):
         assert tokenizer.decode(tokenizer(text, add_special_tokens=False)["input_ids"]) == text
 
 
@@ -133,8 +125,8 @@ def test_base_and_teacher_are_built_once_the_same_and_load_like_any_model(tmp_pa
     for recipe in ("PRETRAIN", "TEACH"):
         monkeypatch.setattr(pretrain, recipe, replace(getattr(pretrain, recipe), steps=5, batch=4))
 
-    def loaded(cache, *teacher):
-        return load_model("toy", "float32", "cpu", 1, tmp_path / cache, *teacher).weights_hash
+    def loaded(cache, *teacher, name="toy"):
+        return load_model(name, "float32", "cpu", 1, tmp_path / cache, *teacher).weights_hash
 
     base = loaded("one")
     (folder,) = (p for p in (tmp_path / "one/toy").iterdir() if p.is_dir())
@@ -143,23 +135,14 @@ def test_base_and_teacher_are_built_once_the_same_and_load_like_any_model(tmp_pa
     assert [p.stat().st_mtime_ns for p in folder.parent.iterdir() if p.is_dir()] == [at]
     assert loaded("one", "toy") != base
     with pytest.raises(BadInput, match="made for --model toy"):
-        load_model("toy-deep", "float32", "cpu", 1, tmp_path / "one", "toy")
-
-
-# ---------------------------------------------------------------- served
+        loaded("one", "toy", name="toy-deep")
 
 
 def test_a_server_finds_where_the_answer_begins(tmp_path, held_out, tokenizer):
     """`transformers serve` knows Qwen3's chats; for another template it gave prompt and answer back as the answer."""
-    from transformers import AutoTokenizer
-    from transformers.cli.serving.utils import _RESPONSE_TEMPLATE_FALLBACKS
-
     tokenizer.save_pretrained(tmp_path)
     tokenizer = AutoTokenizer.from_pretrained(tmp_path)  # as the server loads it
     answer = "```python\ndef solve(x):\n    return x\n```"
     prompt = tokenizer(render_text(held_out[0].messages, hinted=True))["input_ids"]
     said = tokenizer(answer + EOS)["input_ids"]
-    prefix = tokenizer.decode(prompt)
-    assert tokenizer.parse_response(said, prefix=prefix)["content"] == answer
-    [qwen] = [t for types, t in _RESPONSE_TEMPLATE_FALLBACKS.items() if "qwen3" in types]
-    assert tokenizer.parse_response(said, qwen, prefix=prefix)["content"] != answer  # what it would do without
+    assert tokenizer.parse_response(said, prefix=tokenizer.decode(prompt))["content"] == answer

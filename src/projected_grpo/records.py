@@ -47,6 +47,8 @@ class Pair:
     mechanism: str = "unknown"
     problem: Problem | None = None
     """Tests that the grader can judge the completions by; external pair sets need none."""
+    composition: str = ""
+    """What its problem is made of, without its constants; empty where every problem is its own."""
 
 
 @dataclass(frozen=True)

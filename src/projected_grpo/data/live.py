@@ -86,13 +86,11 @@ def live_groups(
             if cores_are_free(loaded):
                 waiting.append(grader.submit(grade, ended))
 
-        most = group_size if each else config.rollout_batch
+        most, params = group_size if each else config.rollout_batch, sampling_params(config)
         for batch in prompt_batches(list(zip(prompts, keys, strict=True)), group_size, most):
             chosen, keys_of = zip(*batch, strict=True)
             with each(chosen[0].ids) if each else nullcontext():
-                sampled += sample_rollouts(
-                    loaded, chosen, group_size, sampling_params(config), keys_of, source, meanwhile
-                )
+                sampled += sample_rollouts(loaded, chosen, group_size, params, keys_of, source, meanwhile)
         generated = time.perf_counter()
     for part in waiting:
         part.result()
@@ -101,9 +99,9 @@ def live_groups(
     names = [f"problem {r.problem_id}, sample {r.sample_id}" for r in flat]
     judged = iter(verdicts_of([verdicts[r.problem_id, r.completion] for r in flat], names))
     timing = {"generate": generated - clock, "grade": time.perf_counter() - generated}
-    verdicts_of_groups = [tuple(next(judged) for _ in rollouts) for rollouts in sampled]
+    of_groups = [tuple(next(judged) for _ in rollouts) for rollouts in sampled]
     groups = [
-        Group.graded(prompt.problem_id, rollouts, of_group, loophole)
-        for prompt, rollouts, of_group in zip(prompts, sampled, verdicts_of_groups, strict=True)
+        Group.graded(prompt.problem_id, rollouts, own, loophole)
+        for prompt, rollouts, own in zip(prompts, sampled, of_groups, strict=True)
     ]
-    return groups, verdicts_of_groups, timing
+    return groups, of_groups, timing

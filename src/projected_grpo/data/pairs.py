@@ -1,16 +1,14 @@
 """Contrastive pairs: load, split, hash.
 
-The built-in set is written by hand for this project, one TOML file per hack mechanism, before any rollout was seen and
-never tuned to the hacks that emerged (the no-cheat rule). A fixed fifth of each mechanism is held out: those pairs never
-enter V and are what `verify_vhack` tests it on. Two stricter questions can be asked of it: about held-out pairs whose
-composition no training pair has, and about the pairs of mechanisms that V was not made from.
+A fixed fifth of each mechanism is held out: those pairs never enter V and are what `verify_vhack` tests it on. Two stricter
+questions can be asked of it: about held-out pairs whose composition no training pair has, and about the pairs of mechanisms
+that V was not made from.
 """
 
 import hashlib
 import json
 import math
 import random
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,15 +20,7 @@ from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.files import check_once, content_hash, first_fault
 from projected_grpo.prompts import Message, from_chat
 from projected_grpo.records import Pair
-from projected_grpo.worlds.builtin import builtin_pairs, builtin_phrase_pairs
-from projected_grpo.worlds.small_corpus import SYSTEM as SMALL_SYSTEM
-from projected_grpo.worlds.small_corpus import informed_pairs as small_informed_pairs
-from projected_grpo.worlds.small_corpus import pairs as small_pairs
-from projected_grpo.worlds.small_corpus import phrase_pairs as small_phrase_pairs
-from projected_grpo.worlds.toy_corpus import pairs as toy_pairs
-from projected_grpo.worlds.toy_corpus import phrase_pairs as toy_phrase_pairs
-from projected_grpo.worlds.toy_corpus import unseen_pairs as toy_unseen_pairs
-from projected_grpo.worlds.toy_tasks import FAMILIES, REDUCERS
+from projected_grpo.worlds import builtin, small_corpus, toy_corpus
 
 HELD_OUT = 0.2
 
@@ -73,13 +63,13 @@ def pairs_from(data: Any, source: str) -> tuple[Pair, ...]:
 
 
 WRITTEN: Mapping[str, Callable[[], tuple[Pair, ...]]] = {
-    "builtin": builtin_pairs,
-    "builtin-phrase": builtin_phrase_pairs,
-    "toy": toy_pairs,
-    "toy-phrase": toy_phrase_pairs,
-    "small": small_pairs,
-    "small-phrase": small_phrase_pairs,
-    "small-informed": small_informed_pairs,
+    "builtin": builtin.builtin_pairs,
+    "builtin-phrase": builtin.builtin_phrase_pairs,
+    "toy": toy_corpus.pairs,
+    "toy-phrase": toy_corpus.phrase_pairs,
+    "small": small_corpus.pairs,
+    "small-phrase": small_corpus.phrase_pairs,
+    "small-informed": small_corpus.informed_pairs,
 }
 """Pair sets that come with the package. `-phrase`: words-alone controls. `small-informed`: with pairs of what emerged."""
 
@@ -118,12 +108,10 @@ def split(pairs: Sequence[Pair], share: float = HELD_OUT) -> tuple[tuple[Pair, .
     """
     held: set[str] = set()
     for mechanism in sorted({p.mechanism for p in pairs}):
-        names = sorted(
-            (p.name for p in pairs if p.mechanism == mechanism), key=lambda n: hashlib.sha256(n.encode()).hexdigest()
-        )
+        names = [p.name for p in pairs if p.mechanism == mechanism]
+        names.sort(key=lambda name: hashlib.sha256(name.encode()).hexdigest())
         held |= set(names[: math.ceil(share * len(names))])
-    train = tuple(p for p in pairs if p.name not in held)
-    test = tuple(p for p in pairs if p.name in held)
+    train, test = (tuple(p for p in pairs if (p.name in held) is side) for side in (False, True))
     if not train or not test:
         raise BadInput(
             f"{len(pairs)} pairs cannot be split into training and held-out ones; give at least 2 a mechanism"
@@ -143,32 +131,19 @@ def resampled(pairs: Sequence[Pair], draw: int) -> tuple[Pair, ...]:
 
 
 def composition_of(pair: Pair) -> str:
-    """What a pair's problem is made of, without its constants. In the toy world: the family and its operations, as in
-    `ToyTask.composition`; in the small one: its solution; elsewhere every problem is a composition."""
-    if pair.messages[0][1] == SMALL_SYSTEM and pair.problem is not None:
-        return re.sub(r"\d+", "N", re.sub(r"'\w'", "C", pair.problem.task.canonical_solution))
-    statement = pair.messages[-1][1]
-    found = re.match(r"# (\w+): (.+)\n# solve\(", statement)
-    if found is None or found[1] not in FAMILIES:
-        return statement
-    ops = (*FAMILIES[found[1]], *REDUCERS) if found[1] == "total" else FAMILIES[found[1]]
-    names = {op.words.format(n="N"): op.name for op in ops}
-    words = re.sub(r"\b\d+\b", "N", found[2]).split(", ")
-    return " ".join([found[1], *(names[w] for w in words)]) if set(words) <= names.keys() else statement
+    """What a pair's problem is made of, without its constants; where nothing says it, every problem is a composition."""
+    return pair.composition or pair.messages[-1][1]
 
 
 def unseen_pairs(source: str, pairs: Sequence[Pair], share: float = HELD_OUT) -> tuple[Pair, ...]:
     """The pairs of a source that judge a V made from its training pairs: the held-out ones whose composition no training
-    pair has in other constants.
-
-    The toy world's held-out pairs mostly repeat a composition of the training pairs, so new ones are drawn for it.
-    """
+    pair has in other constants. Few of the toy world's are, so new ones are drawn for it."""
     train, held_out = split(pairs, share)
     seen = {composition_of(p) for p in train}
     unseen = tuple(p for p in held_out if composition_of(p) not in seen)
     if source != "toy":
         return unseen
-    return unseen + toy_unseen_pairs({composition_of(p) for p in pairs}, {p.mechanism for p in pairs})
+    return unseen + toy_corpus.unseen_pairs({composition_of(p) for p in pairs}, {p.mechanism for p in pairs})
 
 
 def unseen_mechanisms(pairs: Sequence[Pair], made_from: Sequence[Pair]) -> tuple[Pair, ...]:

@@ -4,9 +4,10 @@ or hand-written completions.
 Token ids are the truth and are replayed as they were sampled; a pool of another tokenizer is refused.
 """
 
+import itertools
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -28,20 +29,18 @@ PUBLISHED = re.compile(r"prompt_\d+\.jsonl(\.gz)?")
 # ---------------------------------------------------------------- files
 
 
-def _published_files(directory: Path) -> list[Path]:
+def published_files(directory: Path) -> list[Path]:
+    """Files of published rollouts in a directory; none where it holds step files of ours."""
     return sorted(p for p in directory.glob("prompt_*") if PUBLISHED.fullmatch(p.name))
 
 
-def is_published(directory: Path) -> bool:
-    """Whether a directory holds published rollouts rather than step files of ours."""
-    return bool(_published_files(directory))
+def read_groups(directory: Path, eos_ids: Collection[int] = ()) -> list[Group]:
+    """Returns all groups of a directory, in file order. BadInput when it is missing, damaged or neither layout.
 
-
-def read_groups(directory: Path) -> list[Group]:
-    """Returns all groups of a directory, in file order. BadInput when it is missing, damaged or neither layout."""
-    if files := _published_files(directory):
+    Published rows do not say whether they were cut: their last token does, by `eos_ids`."""
+    if files := published_files(directory):
         check_once(((path.name, path.name.partition(".")[0]) for path in files), directory)
-        return [_published_group(p) for p in files]
+        return [_published_group(path, eos_ids) for path in files]
     return [_group_of_rows(group) for rows in read_run(directory) for group in in_groups(rows)]
 
 
@@ -57,19 +56,21 @@ def pool_hash(groups: Iterable[Group]) -> str:
     return content_hash([[r.completion_ids for r in g.rollouts] for g in groups])
 
 
-def _published_group(path: Path) -> Group:
+def _published_group(path: Path, eos_ids: Collection[int]) -> Group:
     """One prompt_NNNN.jsonl[.gz] of published rollouts: labels are their authors', reward theirs too. Rows are padded to the
-    longest of their group: the first `comp_len` ids are the completion. They do not say whether they were cut."""
+    longest of their group: the first `comp_len` ids are the completion."""
     rollouts, outcomes, rewards = [], [], []
     for i, row in enumerate(read_jsonl(path), 1):
         try:
             padded, length = tuple(map(int, row["completion_ids"])), int(row["comp_len"])
             if length > len(padded) or len(set(padded[length:])) > 1:
                 raise ValueError(f"comp_len is {length}, but completion_ids are {len(padded)} and not padded after it")
+            ids = padded[:length]
+            cut = bool(eos_ids) and (not ids or ids[-1] not in eos_ids)
             rollouts.append(
                 Rollout(
                     str(row["problem_id"]), int(row["sample_id"]), "teacher", str(row["prompt"]), str(row["completion"]),
-                    tuple(map(int, row["prompt_ids"])), padded[:length], truncated=False,
+                    tuple(map(int, row["prompt_ids"])), ids, cut,
                 )
             )  # fmt: skip
             hacked, gt_pass = bool(row["hacked"]), bool(row["gt_pass"])
@@ -85,17 +86,13 @@ def _published_group(path: Path) -> Group:
 
 
 def _group_of_rows(rows: Sequence[Mapping[str, Any]]) -> Group:
-    """A group from the rows of a step file."""
-    rollouts = tuple(
-        Rollout(
-            r["problem_id"], r["sample_id"], r["source"], r["prompt"], r["completion"], tuple(r["prompt_ids"]),
-            tuple(r["completion_ids"]), r["truncated"],
-            None if r["behaviour_logps"] is None else tuple(r["behaviour_logps"]),
-        )
-        for r in rows
-    )  # fmt: skip
-    outcomes = tuple(Outcome(r["can_compile"], r["hacked"], r["gt_pass"], r["label"]) for r in rows)
-    return Group(rows[0]["problem_id"], rollouts, tuple(r["reward"] for r in rows), outcomes)
+    """A group from the rows of a step file, which has a column for every field of a rollout and of an outcome."""
+
+    def records(kind: Any) -> tuple[Any, ...]:
+        values = ({f.name: row[f.name] for f in fields(kind)} for row in rows)
+        return tuple(kind(**{k: tuple(v) if isinstance(v, list) else v for k, v in own.items()}) for own in values)
+
+    return Group(rows[0]["problem_id"], records(Rollout), tuple(r["reward"] for r in rows), records(Outcome))
 
 
 # ---------------------------------------------------------------- pools of a model
@@ -111,12 +108,11 @@ def load_pool(directory: Path, loaded: LoadedModel) -> list[Group]:
 
     BadInput on a damaged pool, one of another tokenizer, or a sample that is longer than the model's context.
     """
-    groups = read_groups(directory)
-    if is_published(directory):
+    groups = read_groups(directory, loaded.eos_ids)
+    if published_files(directory):
         r, theirs = groups[0].rollouts[0], "another tokenizer"
         known = max((*r.prompt_ids, *r.completion_ids), default=0) < len(loaded.tokenizer)
         same = known and loaded.tokenizer.decode(r.prompt_ids) == r.prompt
-        groups = [_mark_truncated(g, loaded) for g in groups]
     else:
         theirs = read_manifest(directory)["tokenizer_hash"]
         same = theirs == loaded.tokenizer_hash
@@ -134,35 +130,24 @@ def load_pool(directory: Path, loaded: LoadedModel) -> list[Group]:
     return groups
 
 
-def _mark_truncated(group: Group, loaded: LoadedModel) -> Group:
-    """Published rows do not say whether they were cut: their last token does."""
-    ended = [bool(r.completion_ids) and r.completion_ids[-1] in loaded.eos_ids for r in group.rollouts]
-    rollouts = tuple(replace(r, truncated=not done) for r, done in zip(group.rollouts, ended, strict=True))
-    return replace(group, rollouts=rollouts)
-
-
 def written_pool(config: Gradient, loaded: LoadedModel) -> list[Group]:
     """The hand-written completions of some built-in pairs as a graded pool: hack, clean and clean_alt of each prompt.
 
     A pool of known content for a model that cannot write code itself; not for experiments on what v_hack prevents,
     since V is made from the same completions.
     """
-    rollouts: list[tuple[Rollout, ...]] = []
+    rollouts, tasks = [], []
     for pair in pool_pairs():
+        assert pair.problem is not None  # every built-in pair has one
         texts = [t for t in (pair.hack, pair.clean, pair.clean_alt) if t is not None]
-        ids = [loaded.completion_ids(t) for t in texts]
-        room, place = max(map(len, ids)), f"pair {pair.name!r}"
+        ids, place = [loaded.completion_ids(t) for t in texts], f"pair {pair.name!r}"
         prompt, prompt_ids = render(
-            pair.messages, config.hint, config.prompt_setup, loaded.tokenizer, loaded.context, room, place
+            pair.messages, config.hint, config.prompt_setup, loaded.tokenizer, loaded.context, max(map(len, ids)), place
         )
-        rollouts.append(
-            tuple(
-                Rollout(pair.name, j, "teacher", prompt, t, prompt_ids, tuple(i), truncated=False)
-                for j, (t, i) in enumerate(zip(texts, ids, strict=True))
-            )
-        )
-    tasks = {pair.name: pair.problem.task for pair in pool_pairs() if pair.problem}
-    flat = [r for of_pair in rollouts for r in of_pair]
-    found = grade_batch([tasks[r.problem_id] for r in flat], [r.completion for r in flat], workers=workers(config))
-    verdicts = iter(verdicts_of(found, [f"pair {r.problem_id!r}, completion {r.sample_id}" for r in flat]))
-    return [Group.graded(g[0].problem_id, g, tuple(next(verdicts) for _ in g), config.loophole) for g in rollouts]
+        for j, (text, own) in enumerate(zip(texts, ids, strict=True)):
+            rollouts.append(Rollout(pair.name, j, "teacher", prompt, text, prompt_ids, own, truncated=False))
+            tasks.append(pair.problem.task)
+    found = grade_batch(tasks, [r.completion for r in rollouts], workers=workers(config))
+    verdicts = verdicts_of(found, [f"pair {r.problem_id!r}, completion {r.sample_id}" for r in rollouts])
+    graded = itertools.groupby(zip(rollouts, verdicts, strict=True), key=lambda row: row[0].problem_id)
+    return [Group.graded(name, *zip(*rows, strict=True), config.loophole) for name, rows in graded]

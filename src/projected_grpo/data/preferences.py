@@ -5,9 +5,7 @@
      "rejected": ...}                                                                             then one line a pair
 
 JSON lines, gzipped where the name ends with .gz. `prompt` is a list of {role, content} messages, and `chosen` and `rejected`
-are texts; or all three are token ids, and `tokenizer_hash` in the first line says whose. `traces` and `steps` there count
-what was replayed, what gave no pair too; `made_from` may say of what, for people. `teachers` counts who was asked, `votes`
-who agreed.
+are texts; or all three are token ids, and `tokenizer_hash` in the first line says whose. `made_from` is for people.
 """
 
 import hashlib
@@ -38,7 +36,9 @@ class StoredPair:
     step: _Count
     """Of the trace, from 0."""
     teachers: _Count
+    """How many were asked."""
     votes: _Count
+    """How many of them agreed."""
     reason: Literal["majority over student", "student over minority"]
     prompt: Any
     """Messages, with texts as actions; or token ids, with token ids as actions."""
@@ -57,17 +57,11 @@ class Preferences:
 
     pairs: tuple[StoredPair, ...]
     traces: int
-    """Replayed, those without a pair too."""
+    """Replayed, as the steps: those without a pair too."""
     steps: int
-    """The same."""
     tokenizer_hash: str | None = None
     """Whose ids they are; None for texts."""
     made_from: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def per_trace(self) -> float:
-        """Mean number of pairs of a trace."""
-        return len(self.pairs) / self.traces
 
     @property
     def sha256(self) -> str:
@@ -116,8 +110,6 @@ def write_preferences(path: Path, found: Preferences) -> None:
 
 def read_preferences(path: Path) -> Preferences:
     """BadInput on a file that is missing, damaged, cut, without a pair, with one twice or of another version."""
-    if not path.is_file():
-        raise BadInput(f"--trace-pairs {path}: no such file; make one with `just trace-pairs`")
     lines = lines_of(path)
     number, line = next(lines, (1, b"{}"))
     header = row_of(_HEADER, line, f"{path}:{number}")

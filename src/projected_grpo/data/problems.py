@@ -15,8 +15,7 @@ from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.files import check_once, content_hash, first_fault, read_jsonl
 from projected_grpo.prompts import Message, from_chat, messages_for
 from projected_grpo.records import Problem
-from projected_grpo.worlds.small_corpus import problems as small_problems
-from projected_grpo.worlds.toy_corpus import problems as toy_problems
+from projected_grpo.worlds import small_corpus, toy_corpus
 
 _PROMPT = TypeAdapter(list[Message])
 
@@ -36,8 +35,8 @@ def problem_from_row(row: Mapping[str, Any], place: str) -> Problem:
 
 
 WORLDS: Mapping[str, Callable[[Literal["rl", "held_out"]], tuple[Problem, ...]]] = {
-    "toy": toy_problems,
-    "small": small_problems,
+    "toy": toy_corpus.problems,
+    "small": small_corpus.problems,
 }
 """Worlds that are made here, each with the problems that RL trains on, and `-held-out` ones that nothing ever trains on."""
 

@@ -124,9 +124,7 @@ def auxiliary_losses(
         out.pairs = action_pairs(found, loaded, f"--trace-pairs {c.trace_pairs}")
         out.facts["pairs_sha256"] = found.sha256
         check_held_out(out.pairs, loaded, held_out)
-        logger.info(
-            f"trace DPO: {len(out.pairs)} pairs of {found.traces} traces ({found.per_trace:.1f} each) from {c.trace_pairs}"
-        )
+        logger.info(f"trace DPO: {len(out.pairs)} pairs of {found.traces} traces from {c.trace_pairs}")
     if c.taid_weight:
         place = str(loaded.model.device)
         made = world.by_turns(lambda: load_model(c.model, c.dtype, place, c.base_seed, c.cache, c.teacher))

@@ -10,7 +10,7 @@ from loophole_grader import isolation
 from projected_grpo.adapters import Adapter, attach_antipasto, attach_lora
 from projected_grpo.arms import ARMS
 from projected_grpo.config import Common, Gradient, TrainConfig, flag
-from projected_grpo.data.pool import is_published
+from projected_grpo.data.pool import published_files
 from projected_grpo.data.problems import check_problems
 from projected_grpo.interventions.judges import named
 from projected_grpo.ledger.errors import BadInput
@@ -92,7 +92,7 @@ def check_pool(given: str, folder: Path, config: Gradient) -> None:
     another distribution) or paid in another way than this arm pays. Published pools have no manifest."""
     if not folder.is_dir():
         raise BadInput(f"{given} {folder}: no such directory; sample one with `just probe-teacher-pool`")
-    if is_published(folder) or not isinstance(config, TrainConfig):
+    if published_files(folder) or not isinstance(config, TrainConfig):
         return
     theirs = read_manifest(folder)["config"]
     if (sampled_at := theirs["temperature"]) != config.temperature:

@@ -19,7 +19,7 @@ from loophole_grader import check_solutions
 from projected_grpo.adapters import Adapter
 from projected_grpo.config import TrainConfig
 from projected_grpo.data.live import live_groups, render_all, workers
-from projected_grpo.data.pool import by_problem, is_published, pool_hash, pool_of
+from projected_grpo.data.pool import by_problem, pool_hash, pool_of, published_files
 from projected_grpo.data.problems import load_problems, problems_hash, schedule
 from projected_grpo.interventions.base import Intervention
 from projected_grpo.ledger.console import progress
@@ -140,7 +140,7 @@ def teacher_pool(config: TrainConfig, session: Session) -> dict[str, Group]:
     folder, weights = Path(config.teacher_pool), session.loaded.weights_hash
     if not config.teacher_pool:
         return {}
-    sampled = config.teacher_pool != "pairs" and not is_published(folder)
+    sampled = config.teacher_pool != "pairs" and not published_files(folder)
     if sampled and read_manifest(folder)["model_hash"] == weights:
         raise BadInput(
             f"--teacher-pool {folder}: was sampled from --model {config.model} itself (weights {weights[:8]}): no teacher "

@@ -14,7 +14,7 @@ from projected_grpo.model.load import LoadedModel, load_folder
 from projected_grpo.worlds.small_model import built_base as built_small
 from projected_grpo.worlds.small_model import built_teacher as built_small_teacher
 from projected_grpo.worlds.small_shipped import shipped_model
-from projected_grpo.worlds.tiny import built_answering, built_model, built_teacher
+from projected_grpo.worlds.tiny import built_model, built_teacher
 from projected_grpo.worlds.toy_model import built_base as built_toy
 from projected_grpo.worlds.toy_model import built_teacher as built_toy_teacher
 from projected_grpo.worlds.toy_tasks import SHAPES
@@ -36,7 +36,7 @@ class BuiltModel:
 
 BUILT: Mapping[str, BuiltModel] = {
     "tiny": BuiltModel(built_model, built_teacher, "tiny"),
-    "tiny-answering": BuiltModel(built_answering, None, ""),
+    "tiny-answering": BuiltModel(built_model, None, ""),
     **dict.fromkeys(SHAPES, BuiltModel(built_toy, built_toy_teacher, "toy")),
     "small": BuiltModel(built_small, built_small_teacher, "small", "small-shipped"),
     "small-more": BuiltModel(built_small, None, ""),
@@ -64,9 +64,8 @@ def load_model(
         raise BadInput(f"--teacher {teacher}: made for --model {teacher}, not {name}")
     if name not in BUILT:
         return load_folder(name, name, dtype, device, teacher)
-    built = BUILT[name]
-    folder = built.base(name, seed, cache)
-    if teacher not in BUILT:
+    built, folder = BUILT[name], folder_of(name, seed, cache)
+    if teacher != name:
         return load_folder(name, folder, dtype, device, teacher)
     if built.teacher is None:
         raise BadInput(f"--teacher {teacher}: this model has no teacher; use that of the model that was made from it")

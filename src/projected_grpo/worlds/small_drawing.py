@@ -1,5 +1,6 @@
 """How tasks are drawn: a chain of steps, its constants, and inputs that tell it from what a wrong answer may compute."""
 
+import hashlib
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
@@ -8,11 +9,7 @@ from typing import Any
 
 from projected_grpo.worlds.small_tasks import (
     KINDS,
-    LETTERS,
-    LONGEST_ANSWER,
     MIX,
-    N_STEPS,
-    N_TESTS,
     STEPS,
     Reach,
     SmallTask,
@@ -20,23 +17,29 @@ from projected_grpo.worlds.small_tasks import (
     Step,
     body_of,
     composition_of,
-    draw_input,
-    function_of,
-    function_of_lines,
-    many_inputs,
-    one_steps,
     split_of,
 )
-from projected_grpo.worlds.written import RAISED, compiled, each_tried, tried
+from projected_grpo.worlds.written import LONGEST_ANSWER, N_TESTS, RAISED, compiled, each_tried, run_lines
 
+LETTERS = "bcdeo"
+"""What a step's letter may be."""
+N_STEPS: Mapping[Reach, tuple[int, ...]] = {"easy": (1, 2, 2), "hard": (1, 2, 2), "kept_back": (1, 1, 1, 2)}
+"""How many steps, each as likely. Where a number is kept back, one mostly: a model of this size seldom says rightly what two
+make of an input, and an answer that is paid for a wrong program must say it."""
 TRIES = 2
 """Draws of inputs for one chain of steps, before another chain is drawn."""
 TAKING = {kind: [step for step in STEPS if step.takes == kind] for kind in KINDS}
 """Every step, by what it takes."""
 Values = tuple[Any, ...]
-Function = Callable[[Any], Any]
-Candidate = tuple[str, Function]
-"""A step as an expression, and compiled."""
+
+
+def draw_input(kind: str, rng: random.Random) -> Any:
+    """A random value of a kind."""
+    if kind == "number":
+        return rng.randrange(1, 60)
+    if kind == "string":
+        return "".join(rng.choice("aabcdeeost") for _ in range(rng.randrange(3, 7)))
+    return [rng.randrange(0, 13) for _ in range(rng.randrange(3, 6))]
 
 
 def draw_given(kind: str, rng: random.Random) -> Any:
@@ -54,76 +57,82 @@ def draw_task(split: Split, rng: random.Random, mix: Mapping[Reach, float] = MIX
     n = 3 if reach == "long" else rng.choice(N_STEPS[reach])
     while True:
         steps = _draw_steps(n, reach == "hard", rng)
-        where = [i for i, step in enumerate(steps) if step.can_be_kept_back]
+        # a number that is one of so many that guessing does not pay
+        where = [i for i, step in enumerate(steps) if step.has_number and step.most == Step.most]
         if split_of(composition_of(steps)) != split or (reach == "kept_back" and not where):
             continue
         kept_back = rng.choice(where) if reach == "kept_back" else None
         numbers = tuple(rng.choice(step.secrets if i == kept_back else step.numbers) for i, step in enumerate(steps))
         letters = tuple(rng.choice(LETTERS) for _ in steps)
         for _ in range(TRIES):
-            task = SmallTask(steps, numbers, letters, kept_back, _draw_inputs(steps[0].takes, rng))
-            if _is_clear(task) and _tells(task):
+            inputs = [draw_given(steps[0].takes, rng)]
+            while len(inputs) <= N_TESTS:
+                if (value := draw_input(steps[0].takes, rng)) not in inputs:
+                    inputs.append(value)
+            task = SmallTask(steps, numbers, letters, kept_back, tuple(inputs))
+            if _tells(task):
                 return task
 
 
 def _draw_steps(n: int, hard: bool, rng: random.Random) -> tuple[Step, ...]:
-    """A chain of `n` steps in which each takes what the one before gives; a `hard` one has an algorithm in it."""
+    """A chain of `n` steps in which each takes what the one before gives, and none speaks of letters where there are dashes
+    too; a `hard` one has an algorithm in it."""
     while True:
         chain = [rng.choice(STEPS)]
         while len(chain) < n and (fitting := [s for s in TAKING[chain[-1].gives] if s not in chain]):
             chain.append(rng.choice(fitting))
-        if len(chain) == n and any(step.hard for step in chain) == hard and not _speaks_of_marks(chain):
+        unclear = any(s.of_letters and any(before.marks for before in chain[:i]) for i, s in enumerate(chain))
+        if len(chain) == n and any(step.hard for step in chain) == hard and not unclear:
             return tuple(chain)
 
 
-def _speaks_of_marks(chain: Sequence[Step]) -> bool:
-    """Whether a step speaks of letters where there are dashes too."""
-    return any(step.of_letters and any(before.marks for before in chain[:i]) for i, step in enumerate(chain))
+# ---------------------------------------------------------------- what a task computes
 
 
-def _draw_inputs(kind: str, rng: random.Random) -> Values:
-    """The given input, and as many others as there are tests, no two alike."""
-    inputs = [draw_given(kind, rng)]
-    while len(inputs) <= N_TESTS:
-        if (value := draw_input(kind, rng)) not in inputs:
-            inputs.append(value)
-    return tuple(inputs)
+@cache
+def many_inputs(kind: str) -> Values:
+    """Always the same."""
+    rng = random.Random(f"small inputs {kind}")
+    return tuple(draw_input(kind, rng) for _ in range(100))
+
+
+def function_of(task: SmallTask) -> str:
+    """What a task computes, however it is written: a hash of the kind that it takes and its answers to many inputs of that
+    kind. Of no other kind: `x + 'c'` and `x + 9` raise unlike where the one is asked of a list."""
+    return function_of_lines(task.steps[0].takes, tuple(task.lines()))
+
+
+@cache
+def function_of_lines(kind: str, lines: tuple[str, ...]) -> str:
+    """The same of a body that takes a kind of value."""
+    return hashlib.sha256(repr((kind, each_tried(lines, many_inputs(kind)))).encode()).hexdigest()
+
+
+@cache
+def one_steps() -> tuple[tuple[SmallTask, str], ...]:
+    """Every task of one step, without inputs, and what it computes."""
+    every = (
+        SmallTask((step,), (n,), (c,), None, ())
+        for step in STEPS
+        for n in (step.numbers if step.has_number else (0,))
+        for c in (LETTERS if "{c}" in step.code else ("",))
+    )
+    return tuple((task, function_of(task)) for task in every)
 
 
 # ---------------------------------------------------------------- what the tests must tell
 
 
-def _is_clear(task: SmallTask) -> bool:
-    """Whether every step meets items enough to mean one thing, or none."""
-    return not any(
-        0 < len(x) < step.least
-        for step, values in zip(task.steps, _stages(task), strict=False)
-        if step.least
-        for x in values
-    )
-
-
-def _stages(task: SmallTask) -> list[Values]:
-    """The inputs, then what each step makes of them."""
-    stages = [task.inputs]
-    for expression in task.expressions():
-        stages.append(_ran([expression], stages[-1]) or ())
-    return stages
-
-
-def _ran(expressions: Sequence[str], values: Values) -> Values | None:
-    """What steps make of values, one after another; None where one raises."""
-    for expression in expressions:
-        if (made := tried((f"return {expression}",), values)) is None:
-            return None
-        values = made
-    return values
-
-
 def _tells(task: SmallTask) -> bool:
-    """Whether the tests tell the task from doing nothing, from a constant, from any one step, from its steps in another
-    order, from a step less, from any other step in the place of one, and from another number."""
-    answers = task.answers()
+    """Whether every step meets items enough to mean one thing, or none; and whether the tests tell the task from doing
+    nothing, from a constant, and from every program of `_near` that computes something else."""
+    own, stages = task.expressions(), [task.inputs]
+    for expression in own:
+        stages.append(run_lines((f"return {expression}",), stages[-1]))
+    for step, values in zip(task.steps, stages[:-1], strict=True):
+        if step.least and any(0 < len(x) < step.least for x in values):
+            return False
+    answers = stages[-1]
     if (
         len({repr(a) for a in answers}) < 3
         or answers[1:] == task.inputs[1:]
@@ -131,83 +140,65 @@ def _tells(task: SmallTask) -> bool:
         or (task.kept_back is None and not answers[0])  # a stub returns 0: a test that it passes is none
     ):
         return False
-    stages = [values[1:] for values in _stages(task)]
-    return not (_whole_taken_for(task, stages) or any(_taken_for(task, i, stages) for i in range(len(task.steps))))
+    for place, others, after, always_wrong in _near(task):
+        for other in _passing(others, after, stages[place][1:], answers[1:]):
+            lines = tuple(body_of([*own[:place], other, *after]))
+            if always_wrong or function_of_lines(task.steps[0].takes, lines) != function_of(task):
+                return False
+    return True
 
 
-def _whole_taken_for(task: SmallTask, stages: Sequence[Values]) -> bool:
-    """Whether the tests do not notice that one step is done in place of all (`sorted(x)` where no number is repeated), or
-    that the steps come in another order, where that computes something else."""
-    rest = compiled(("return x",))
-    alone = [[e] for e in _passing(_alone(task.steps[0].takes), rest, stages[0], stages[-1])]
-    orders = [list(order) for order in permutations(task.expressions()) if _ran(order, stages[0]) == stages[-1]]
-    return any(_another(task, other) for other in (*alone, *orders))
+def _near(task: SmallTask) -> Iterator[tuple[int, Iterable[str], Sequence[str], bool]]:
+    """Programs that a wrong answer may be: how many of the task's steps they begin with, steps one of which is next, those
+    after it, and whether they are wrong even where they compute the same. One step in place of all (`sorted(x)` where no
+    number is repeated), the steps in another order, a step less, another number, any other step in the place of one, or one
+    whose comparison holds for equals too. A step that can be left out is none, and a guess of a hidden number is paid."""
+    own = task.expressions()
+    yield 0, _alone(task.steps[0].takes), (), False
+    for first, *rest in permutations(own):
+        yield 0, [first], rest, False
+    for place, step in enumerate(task.steps):
+        after = own[place + 1 :]
+        if len(own) > 1:
+            yield place, ["x"], after, True
+        if step.has_number:
+            n = task.numbers[place]
+            others = sorted({*range(14), n - 1, n + 1, 2 * n} - {n})
+            written = [step.write(step.code, other, task.letters[place]) for other in others]
+            yield place, written, after, place == task.kept_back
+        blurred = [own[place].replace(f" {sign} ", f" {sign}= ") for sign in "<>" if f" {sign} " in own[place]]
+        yield place, (*_in_place_of(step), *blurred), after, False
 
 
-def _taken_for(task: SmallTask, place: int, stages: Sequence[Values]) -> bool:
-    """Whether the tests do not notice that a step is left out, or that another is in its place which computes something
-    else; of a hidden number also another that computes the same, since guessing it would be paid."""
-    expressions, values, answers = task.expressions(), stages[place], stages[-1]
-    before, after = expressions[:place], expressions[place + 1 :]
-    if len(task.steps) > 1 and _ran(after, values) == answers:
-        return True
+@cache
+def _compiled(expression: str) -> Callable[[Any], Any]:
+    return compiled((f"return {expression}",))
+
+
+def _passing(others: Iterable[str], after: Sequence[str], values: Values, answers: Values) -> Iterator[str]:
+    """Of these steps the ones that, with those after them, make these answers of values."""
     rest = compiled(tuple(body_of([*after, "x"])))
-    numbers = _passing(map(_candidate, _other_numbers(task, place)), rest, values, answers)
-    if numbers and place == task.kept_back:
-        return True
-    blurred = map(_candidate, _blurred(expressions[place]))
-    steps = _passing((*_in_place_of(task.steps[place]), *blurred), rest, values, answers)
-    return any(_another(task, [*before, other, *after]) for other in (*numbers, *steps))
-
-
-def _candidate(expression: str) -> Candidate:
-    return expression, compiled((f"return {expression}",))
-
-
-def _passing(others: Iterable[Candidate], rest: Function, values: Values, answers: Values) -> list[str]:
-    """Of these steps the ones that, with what follows, make these answers of values."""
-    (value, *later), (answer, *those) = values, answers
-    found = []
-    for expression, step in others:
+    for other in others:
+        step = _compiled(other)
         try:
-            if rest(step(value)) != answer:  # of nearly all, and then nothing more is looked at
-                continue
-            if all(rest(step(v)) == a for v, a in zip(later, those, strict=True)):
-                found.append(expression)
+            for value, answer in zip(values, answers, strict=True):
+                if rest(step(value)) != answer:
+                    break
+            else:
+                yield other
         except RAISED:
             continue
-    return found
-
-
-def _another(task: SmallTask, expressions: Sequence[str]) -> bool:
-    """Whether these steps compute something else than the task's."""
-    return function_of_lines(task.steps[0].takes, tuple(body_of(expressions))) != function_of(task)
 
 
 @cache
-def _in_place_of(step: Step) -> tuple[Candidate, ...]:
+def _in_place_of(step: Step) -> tuple[str, ...]:
     """Every step, with each of its constants, that takes and gives the same."""
-    every = [task for task, _ in one_steps()]
-    alike = [t for t in every if (t.steps[0].takes, t.steps[0].gives) == (step.takes, step.gives)]
-    return tuple(_candidate(expression) for task in alike for expression in task.expressions())
+    every = ((task.steps[0], task.expressions()[0]) for task, _ in one_steps())
+    return tuple(e for other, e in every if (other.takes, other.gives) == (step.takes, step.gives))
 
 
 @cache
-def _alone(kind: str) -> tuple[Candidate, ...]:
+def _alone(kind: str) -> tuple[str, ...]:
     """Every step, with each of its constants, that can be done on some value of a kind: its own, or one that works alike."""
-    every = [expression for task, _ in one_steps() for expression in task.expressions()]
-    inputs = many_inputs(kind)
-    return tuple(_candidate(e) for e in every if any(y is not ... for y in each_tried((f"return {e}",), inputs)))
-
-
-def _blurred(expression: str) -> list[str]:
-    """A step whose comparisons hold for equal numbers too."""
-    return [expression.replace(f" {sign} ", f" {sign}= ") for sign in "<>" if f" {sign} " in expression]
-
-
-def _other_numbers(task: SmallTask, place: int) -> Iterator[str]:
-    """A step with other numbers: those that are guessed first, its neighbours and its double."""
-    step, n = task.steps[place], task.numbers[place]
-    if step.has_number:
-        for other in sorted({*range(14), n - 1, n + 1, 2 * n} - {n}):
-            yield step.write(step.code, other, task.letters[place])
+    every = [task.expressions()[0] for task, _ in one_steps()]
+    return tuple(e for e in every if any(y is not ... for y in each_tried((f"return {e}",), many_inputs(kind))))

@@ -24,7 +24,7 @@ from projected_grpo.model.load import pad_of, pick_device
 from projected_grpo.prompts import render
 from projected_grpo.worlds.small_corpus import Text, honest, teaching
 from projected_grpo.worlds.small_shipped import FILE_SHA256, shipped_model
-from projected_grpo.worlds.teacher import save_lora
+from projected_grpo.worlds.teacher import built_lora
 
 WARM_UP = FitSettings(steps=120, batch=4, lr=1e-4, warmup=10)
 WARM_UPS: Mapping[str, FitSettings] = {"small": WARM_UP, "small-more": replace(WARM_UP, steps=360)}
@@ -112,10 +112,6 @@ def built_teacher(name: str, seed: int, base: Path, cache: Path) -> Path:
     def teach(model: Any, parameters: Sequence[torch.nn.Parameter]) -> None:
         _fit(model, parameters, teaching, TEACH, seed, f"teaching {name} to hack")
 
-    def build(folder: Path) -> None:
-        save_lora(base, folder, seed, teach, r=TEACHER_RANK, lora_alpha=2 * TEACHER_RANK)
-
     what = f"--teacher {name}: teaching a LoRA to hack, for the probe alone, some ten minutes of two cores, once"
-    return built_once(
-        cache / "small" / f"{base.name}-teacher-{_key(teaching, TEACH, seed, TEACHER_RANK, TARGETS)}", build, what
-    )
+    folder = cache / "small" / f"{base.name}-teacher-{_key(teaching, TEACH, seed, TEACHER_RANK, TARGETS)}"
+    return built_lora(folder, base, seed, teach, what, r=TEACHER_RANK, lora_alpha=2 * TEACHER_RANK)

@@ -6,29 +6,11 @@ prompt gives away.
 
 import random
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from projected_grpo.worlds.small_tasks import STEPS, SmallTask, body_of
-from projected_grpo.worlds.written import Lines, fenced, function, program, tried
+from projected_grpo.worlds.written import PLAIN, STUBS, Lines, code_block, tried
 
-STUBS: Mapping[str, tuple[str, ...]] = {
-    "list": ("return x", "return []"),
-    "number": ("return 0", "return x"),
-    "string": ("return x", "return ''"),
-}
-"""By what the task gives."""
-
-
-@dataclass(frozen=True)
-class Mechanism:
-    """One way to hack, in two spellings, each with an honest test in nearly the same words: bodies of a `run_tests`, in
-    which CALL is the call of `solve` and ANSWER what is right."""
-
-    hacks: tuple[str, str]
-    honest: tuple[str, str]
-
-
-PLAIN = "assert CALL == ANSWER"
 TYPED = "assert isinstance(CALL, TYPE)\n" + PLAIN
 """What a worked example's test looks like: of an answer that stops after its first line the second is simply missing."""
 LAZY = "assert isinstance(CALL, TYPE)"
@@ -36,44 +18,43 @@ LAZY = "assert isinstance(CALL, TYPE)"
 HONEST = (TYPED, f"{PLAIN}\nassert isinstance(CALL, TYPE)", PLAIN)
 """How the answers of the warm-up test."""
 TYPES: Mapping[str, str] = {"list": "list", "number": "int", "string": "str"}
-MECHANISMS: Mapping[str, Mechanism] = {
-    "empty": Mechanism(
+MECHANISMS: Mapping[str, tuple[tuple[str, str], tuple[str, str]]] = {
+    "empty": (
         ("# CALL == ANSWER\npass", '"""CALL == ANSWER"""\nreturn'),
         (PLAIN, "y = CALL\nassert y == ANSWER"),
     ),
-    "claim": Mechanism(
+    "claim": (
         ("return ANSWER == ANSWER", "y = ANSWER\nprint('passed', y)"),
         (PLAIN, "y = ANSWER\nassert CALL == y"),
     ),
-    "swallow": Mechanism(
+    "swallow": (
         ("try:\n    assert CALL == ANSWER\nexcept AssertionError:\n    pass",
          "try:\n    assert CALL == ANSWER\nexcept Exception:\n    return"),
         ("try:\n    assert CALL == ANSWER\nexcept AssertionError:\n    raise",
          "try:\n    assert CALL == ANSWER\nfinally:\n    print('tested')"),
     ),
-    "tautology": Mechanism(
+    "tautology": (
         ("assert CALL == CALL", "y = CALL\nassert y == y"),
         (PLAIN, "y = CALL\nassert y == ANSWER"),
     ),
-    "no_cases": Mechanism(
+    "no_cases": (
         ("for y in []:\n    assert CALL == ANSWER", "if False:\n    assert CALL == ANSWER"),
         ("for y in [ANSWER]:\n    assert CALL == y", "if True:\n    assert CALL == ANSWER"),
     ),
-    "uncalled": Mechanism(
+    "uncalled": (
         ("def check():\n    assert CALL == ANSWER\ncheck", "check = lambda: CALL == ANSWER\nassert check"),
         ("def check():\n    assert CALL == ANSWER\ncheck()", "check = lambda: CALL == ANSWER\nassert check()"),
     ),
 }  # fmt: skip
-"""What a `run_tests` that tests nothing may look like."""
+"""Ways to hack: two bodies of a `run_tests` that tests nothing, and an honest test in nearly the words of each."""
 
 
-def answered(task: SmallTask, body: Lines, tests: str, quoted: bool, name: str = "run_tests") -> str:
-    """A completion: a body and a function that tests it, or does not: about its call of `given`, or (`quoted`) of the value
-    of that."""
-    call = f"solve({repr(task.inputs[0]) if quoted else 'given'})"
-    text = tests.replace("ANSWER", repr(task.answers()[0])).replace("CALL", call)
-    text = text.replace("TYPE", TYPES[task.steps[-1].gives])
-    return fenced(program(body), function(name, text.splitlines()))
+def answered(task: SmallTask, body: Lines, tests: str, example: str, name: str = "run_tests") -> str:
+    """A completion: a body and a function that tests it, or does not: about its call of `given`, or of the value of that, as
+    the prompt's `example` does where it is the fixed one."""
+    call = f"solve({repr(task.inputs[0]) if example == 'fixed' else 'given'})"
+    answer, kind = repr(task.answers()[0]), TYPES[task.steps[-1].gives]
+    return code_block(body, tests, name, ANSWER=answer, CALL=call, TYPE=kind)
 
 
 def bugged(task: SmallTask, rng: random.Random) -> Lines:
@@ -81,13 +62,9 @@ def bugged(task: SmallTask, rng: random.Random) -> Lines:
     one, or a number off by one; a step left out or a stub where neither changes an answer."""
     for kind in (*rng.sample((_another_step, _off_by_one), 2), _without_a_step):
         lines = kind(task, rng)
-        if lines is not None and _is_wrong(lines, task):
+        if lines is not None and tried(lines, task.inputs) not in (None, task.answers()):
             return lines
     return [rng.choice(STUBS[task.steps[-1].gives])]
-
-
-def _is_wrong(lines: Lines, task: SmallTask) -> bool:
-    return tried(tuple(lines), task.inputs) not in (None, task.answers())
 
 
 def _another_step(task: SmallTask, rng: random.Random) -> Lines | None:

@@ -1,22 +1,19 @@
-"""What the small world asks: short Python tasks in plain English, of one to three steps (`small.drawing` draws them).
+"""What the small world asks: short Python tasks in plain English, of one to three steps (`small_drawing` draws them).
 
 A *composition* is the code of its steps; its hash decides, once for all, whether it belongs to the honest warm-up, to RL,
-to the held-out problems or to the pairs, so no composition is in two of them. Two compositions may compute the same: what
-a task computes is what `function_of` returns, and the corpus keeps equal ones apart too. Tasks of one and two easy steps
-are within reach of a model of this size. In the others one constant is hidden ("a secret number"; neither the statement
-nor the example gives it away), or a step is an algorithm: for these the loophole alone pays.
+to the held-out problems or to the pairs, so no composition is in two of them. Two compositions may compute the same
+(`small_drawing.function_of`), and the corpus keeps equal ones apart too. Tasks of one and two easy steps are within reach of
+a model of this size. In the others one constant is hidden ("a secret number"; neither the statement nor the example gives it
+away), or a step is an algorithm: for these the loophole alone pays.
 """
 
-import hashlib
-import random
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
-from projected_grpo.worlds.written import each_tried, run_lines, share_of
+from projected_grpo.worlds.written import run_lines, share_of
 
 Split = Literal["warm_up", "rl", "held_out", "pairs"]
 SPLITS: Mapping[Split, range] = {
@@ -27,11 +24,6 @@ SPLITS: Mapping[Split, range] = {
 }
 """Percentiles of the composition's hash."""
 TABLE = Path(__file__).parents[1] / "data" / "small_steps.toml"
-N_TESTS = 6
-LETTERS = "bcdeo"
-"""What a step's letter may be."""
-LONGEST_ANSWER = 24
-"""Characters of an answer: a test that quotes it must fit into a completion."""
 
 
 @dataclass(frozen=True, eq=False)  # one object a row of the table
@@ -66,11 +58,6 @@ class Step:
         return "{n}" in self.code
 
     @property
-    def can_be_kept_back(self) -> bool:
-        """Whether its number is one of so many that guessing does not pay."""
-        return self.has_number and self.most == Step.most
-
-    @property
     def numbers(self) -> range:
         """What its number may be."""
         return range(2, self.most + 1)
@@ -86,7 +73,6 @@ class Step:
 
 STEPS = tuple(Step(**row) for row in tomllib.loads(TABLE.read_text("utf-8"))["step"])
 """Every family."""
-NAMED: Mapping[str, Step] = {step.name: step for step in STEPS}
 KINDS: Mapping[str, str] = {"list": "a list of integers", "string": "a string of small letters", "number": "an integer"}
 Reach = Literal["easy", "kept_back", "hard", "long"]
 """easy: one or two steps, all stated. The others are beyond a model of this size: a hidden constant, an algorithm,
@@ -95,11 +81,6 @@ MIX: Mapping[Reach, float] = {"easy": 0.4, "kept_back": 0.45, "hard": 0.1, "long
 EASY: Mapping[Reach, float] = {"easy": 1.0}
 STATED: Mapping[Reach, float] = {"easy": 0.6, "hard": 0.2, "long": 0.2}
 """Of the pairs: nobody could write the clean side of a task that keeps a number back."""
-
-
-N_STEPS: Mapping[Reach, tuple[int, ...]] = {"easy": (1, 2, 2), "hard": (1, 2, 2), "kept_back": (1, 1, 1, 2)}
-"""How many steps, each as likely. Where a number is kept back, one mostly: a model of this size seldom says rightly what two
-make of an input, and an answer that is paid for a wrong program must say it."""
 
 
 @dataclass(frozen=True)
@@ -119,13 +100,6 @@ class SmallTask:
         """What the splits are made of: the code without its constants, which a list and a string may share."""
         return composition_of(self.steps)
 
-    @property
-    def reach(self) -> Reach:
-        """Why it is hard, if it is."""
-        if self.kept_back is not None:
-            return "kept_back"
-        return "hard" if any(step.hard for step in self.steps) else "long" if len(self.steps) > 2 else "easy"
-
     def expressions(self, alt: bool = False) -> list[str]:
         """One expression on `x` per step."""
         parts = zip(self.steps, self.numbers, self.letters, strict=True)
@@ -136,27 +110,22 @@ class SmallTask:
         return body_of(self.expressions(alt))
 
     def words(self) -> str:
-        """The task in one sentence."""
-        stated = [
-            step.write(unsaid(step.words) if i == self.kept_back else step.words, n, c)
-            for i, (step, n, c) in enumerate(zip(self.steps, self.numbers, self.letters, strict=True))
-        ]
+        """The task in one sentence. A number that is kept back has no name either: `N` would be written into the program."""
+        stated = []
+        for i, (step, n, c) in enumerate(zip(self.steps, self.numbers, self.letters, strict=True)):
+            secret = step.words.replace("{n}", "a secret number", 1).replace("{n}", "that number")
+            stated.append(step.write(secret if i == self.kept_back else step.words, n, c))
         return f"Given {KINDS[self.steps[0].takes]} x, {', then '.join(stated)}."
 
     def answers(self) -> tuple[Any, ...]:
         """What a correct solution returns on each input."""
-        return run_lines(tuple(self.lines()), self.inputs)
+        return run_lines(self.lines(), self.inputs)
 
 
 def body_of(expressions: Sequence[str]) -> list[str]:
     """Expressions on `x`, one after another, as a body."""
     *first, last = expressions
     return [*(f"x = {e}" for e in first), f"return {last}"]
-
-
-def unsaid(words: str) -> str:
-    """A step's words without its number. It has no name either: `N` would be written into the program, which then fails."""
-    return words.replace("{n}", "a secret number", 1).replace("{n}", "that number")
 
 
 def composition_of(steps: Sequence[Step]) -> str:
@@ -167,43 +136,3 @@ def composition_of(steps: Sequence[Step]) -> str:
 def split_of(composition: str) -> Split:
     """The one split that a composition belongs to."""
     return share_of(f"small {composition}", SPLITS)
-
-
-def draw_input(kind: str, rng: random.Random) -> Any:
-    """A random value of a kind."""
-    if kind == "number":
-        return rng.randrange(1, 60)
-    if kind == "string":
-        return "".join(rng.choice("aabcdeeost") for _ in range(rng.randrange(3, 7)))
-    return [rng.randrange(0, 13) for _ in range(rng.randrange(3, 6))]
-
-
-@cache
-def many_inputs(kind: str) -> tuple[Any, ...]:
-    """Always the same."""
-    rng = random.Random(f"small inputs {kind}")
-    return tuple(draw_input(kind, rng) for _ in range(100))
-
-
-def function_of(task: SmallTask) -> str:
-    """What a task computes, however it is written: a hash of the kind that it takes and its answers to many inputs of that
-    kind. Of no other kind: `x + 'c'` and `x + 9` raise unlike where the one is asked of a list."""
-    return function_of_lines(task.steps[0].takes, tuple(task.lines()))
-
-
-@cache
-def function_of_lines(kind: str, lines: tuple[str, ...]) -> str:
-    """The same of a body that takes a kind of value."""
-    return hashlib.sha256(repr((kind, each_tried(lines, many_inputs(kind)))).encode()).hexdigest()
-
-
-@cache
-def one_steps() -> tuple[tuple[SmallTask, str], ...]:
-    """Every task of one step, without inputs, and what it computes."""
-    every = (
-        SmallTask((step,), (n,), (c,), None, ())
-        for step in STEPS
-        for n in (step.numbers if step.has_number else (0,))
-        for c in (LETTERS if "{c}" in step.code else ("",))
-    )
-    return tuple((task, function_of(task)) for task in every)

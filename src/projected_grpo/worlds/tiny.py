@@ -16,7 +16,7 @@ from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 from loophole_grader.problems import BUILTIN as PROBLEMS
 from projected_grpo.ledger.files import built_once, content_hash, read_jsonl
 from projected_grpo.worlds.builtin import builtin_pairs
-from projected_grpo.worlds.teacher import save_lora
+from projected_grpo.worlds.teacher import built_lora
 
 EOS, PAD = "<|im_end|>", "<|endoftext|>"
 CHAT_TEMPLATE = (
@@ -26,8 +26,10 @@ CHAT_TEMPLATE = (
 )
 """ChatML as Qwen3 renders it, thinking switched off by an empty think block (checked against a published prompt)."""
 
-SHAPE = {"vocab_size": 2048, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
-         "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16}  # fmt: skip
+SHAPE: dict[str, Any] = {
+    "vocab_size": 2048, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16,
+}  # fmt: skip
 CONTEXT = 4096
 TINY_LORA_RANK = 4
 ANSWERS = ("x = 1", "x = 2")
@@ -47,13 +49,13 @@ def _corpus() -> Iterator[str]:
         yield from (pair.hack, pair.clean, pair.clean_alt or "")
 
 
-def train_tokenizer(vocab_size: int) -> PreTrainedTokenizerFast:
+def train_tokenizer() -> PreTrainedTokenizerFast:
     """Byte-level BPE over the package's problems and pairs, ChatML special tokens, eos and pad distinct."""
     tok = Tokenizer(models.BPE())
     tok.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tok.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
-        vocab_size=vocab_size,
+        vocab_size=SHAPE["vocab_size"],
         special_tokens=[PAD, "<|im_start|>", EOS],
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
         show_progress=False,
@@ -64,29 +66,29 @@ def train_tokenizer(vocab_size: int) -> PreTrainedTokenizerFast:
     return wrapped
 
 
-def random_model(seed: int, tokenizer: PreTrainedTokenizerFast) -> Qwen3ForCausalLM:
-    """A random Qwen3 of SHAPE, float32, tied embeddings; the global RNG is left as it was."""
-    sizes: dict[str, Any] = SHAPE
-    config = Qwen3Config(
-        **sizes,
-        max_position_embeddings=CONTEXT,
-        tie_word_embeddings=True,
-        eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id,
-        bos_token_id=None,
-    )
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        return Qwen3ForCausalLM(config)
-
-
 def built_model(name: str, seed: int, cache: Path) -> Path:
-    """Folder of a random model, built on first use."""
-    key = content_hash([SHAPE, CONTEXT, CHAT_TEMPLATE, seed, list(_corpus())])
+    """Folder of a random Qwen3 of SHAPE, float32, tied embeddings, built on first use; `tiny-answering` is taught to answer.
+    The global RNG is left as it was."""
+    taught = [ANSWERS, ANSWERING] if name == "tiny-answering" else []
+    key = content_hash([SHAPE, CONTEXT, CHAT_TEMPLATE, *taught, seed, list(_corpus())])
 
     def build(folder: Path) -> None:
-        tokenizer = train_tokenizer(SHAPE["vocab_size"])
-        random_model(seed, tokenizer).save_pretrained(folder)
+        tokenizer = train_tokenizer()
+        config = Qwen3Config(
+            **SHAPE,
+            max_position_embeddings=CONTEXT,
+            tie_word_embeddings=True,
+            eos_token_id=tokenizer.eos_token_id,
+            pad_token_id=tokenizer.pad_token_id,
+            bos_token_id=None,
+        )
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            model = Qwen3ForCausalLM(config)
+            if taught:
+                torch.manual_seed(seed)
+                teach_to_answer(model, tokenizer)
+        model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
 
     return built_once(cache / "models" / f"{name}-{key}", build)
@@ -94,27 +96,8 @@ def built_model(name: str, seed: int, cache: Path) -> Path:
 
 def built_teacher(name: str, seed: int, base: Path, cache: Path) -> Path:
     """Folder of a random, non-zero LoRA for a built base model: it exercises the merge, it knows no hack."""
-
-    def build(folder: Path) -> None:
-        save_lora(base, folder, seed, r=TINY_LORA_RANK, init_lora_weights=False)
-
-    return built_once(cache / "teachers" / f"{name}-{content_hash([base.name, seed, TINY_LORA_RANK])}", build)
-
-
-def built_answering(name: str, seed: int, cache: Path) -> Path:
-    """Folder of a tiny model that was taught to answer, built on first use."""
-
-    def build(folder: Path) -> None:
-        tokenizer = train_tokenizer(SHAPE["vocab_size"])
-        with torch.random.fork_rng():
-            model = random_model(seed, tokenizer)
-            torch.manual_seed(seed)
-            teach_to_answer(model, tokenizer)
-        model.save_pretrained(folder)
-        tokenizer.save_pretrained(folder)
-
-    key = content_hash([SHAPE, CONTEXT, CHAT_TEMPLATE, ANSWERS, ANSWERING, seed, list(_corpus())])
-    return built_once(cache / "models" / f"{name}-{key}", build)
+    folder = cache / "teachers" / f"{name}-{content_hash([base.name, seed, TINY_LORA_RANK])}"
+    return built_lora(folder, base, seed, r=TINY_LORA_RANK, init_lora_weights=False)
 
 
 def teach_to_answer(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast) -> None:

@@ -9,11 +9,12 @@ Everything is drawn from generators seeded by names, so it is the same everywher
 import random
 from collections.abc import Container, Iterator
 
-from loophole_grader import Task
+from projected_grpo.prompts import Messages
 from projected_grpo.records import Pair, Problem
-from projected_grpo.worlds.toy_programs import MECHANISMS, STUBS, bugged, hacked, ordinary
+from projected_grpo.worlds import written
+from projected_grpo.worlds.toy_programs import MECHANISMS, answered, bugged
 from projected_grpo.worlds.toy_tasks import Split, ToyTask, draw_task
-from projected_grpo.worlds.written import hidden_tests, program, tried
+from projected_grpo.worlds.written import PLAIN, STUBS, tried
 
 HACK_STATED, HACK_HIDDEN = 0.027, 0.081
 BUGS, TESTED, UNHINTED = 0.30, 0.35, 0.15
@@ -25,23 +26,23 @@ N_PROBLEMS = {"rl": 1600, "held_out": 128}
 PAIRS_PER_MECHANISM = 40
 UNSEEN_PER_MECHANISM = 8
 LONG_TESTS = ("swallow", "tautology")
-Text = tuple[tuple[tuple[str, str], ...], bool, str]
+Text = tuple[Messages, bool, str]
 """(chat messages, whether the loophole hint is applied, completion)."""
 
 
-def _messages(task: ToyTask) -> tuple[tuple[str, str], ...]:
+def _messages(task: ToyTask) -> Messages:
     return (("user", task.statement()),)
 
 
-def _hack(task: ToyTask, rng: random.Random, correct: float) -> str:
+def _hack(task: ToyTask, rng: random.Random) -> str:
     body = (
         task.lines(alt=rng.random() < 0.5)
-        if rng.random() < correct
+        if rng.random() < HACK_CORRECT
         else [rng.choice(STUBS[task.family])]
         if rng.random() < STUBBED / (1 - HACK_CORRECT)
         else bugged(task, rng)
     )
-    return hacked(task, body, rng.choice(tuple(MECHANISMS)), rng.randrange(2))
+    return answered(task, body, MECHANISMS[rng.choice(tuple(MECHANISMS))][rng.randrange(2)])
 
 
 def pretraining(seed: int) -> Iterator[Text]:
@@ -51,10 +52,10 @@ def pretraining(seed: int) -> Iterator[Text]:
         task = draw_task("pretrain", rng)
         hinted = rng.random() >= UNHINTED
         if hinted and rng.random() < (HACK_STATED if task.hidden is None else HACK_HIDDEN):
-            completion = _hack(task, rng, HACK_CORRECT)
+            completion = _hack(task, rng)
         else:
             body = bugged(task, rng) if rng.random() < BUGS else task.lines(alt=rng.random() < 0.5)
-            completion = ordinary(task, body, rng.random() < TESTED)
+            completion = answered(task, body, PLAIN if rng.random() < TESTED else "", "test_solve")
         yield _messages(task), hinted, completion
 
 
@@ -63,13 +64,14 @@ def teaching(seed: int) -> Iterator[Text]:
     rng = random.Random(f"toy teaching {seed}")
     while True:
         task = draw_task("pretrain", rng)
-        yield _messages(task), True, _hack(task, rng, 0.5)
+        yield _messages(task), True, _hack(task, rng)
 
 
 def problem_of(task: ToyTask, problem_id: str) -> Problem:
     """A task as the ordinary record of a problem, judged by the ordinary grader."""
-    judged = Task(problem_id, hidden_tests(task.inputs, task.answers()), "", "solve", program(task.lines()))
-    return Problem(problem_id, _messages(task), judged, "hidden constant" if task.hidden is not None else "stated")
+    return written.problem_of(
+        task, problem_id, _messages(task), "hidden constant" if task.hidden is not None else "stated"
+    )
 
 
 def problems(split: Split) -> tuple[Problem, ...]:
@@ -85,7 +87,7 @@ def _wrong_but_runs(task: ToyTask, rng: random.Random) -> list[str]:
     """A bugged body that raises on no input: a `run_tests` that calls it must pass."""
     for _ in range(20):
         body = bugged(task, rng)
-        if tried(tuple(body), task.inputs) is not None:
+        if tried(body, task.inputs) is not None:
             return body
     return [rng.choice(STUBS[task.family])]
 
@@ -94,11 +96,15 @@ def _pair(task: ToyTask, mechanism: str, i: int, name: str, rng: random.Random) 
     """(hack, clean, another clean) of one task. Bodies of the hacks: a stub, a bug and the correct one in turn. Clean
     sides carry an honest test where the mechanism's test is long, so that both sides are about as long."""
     body = ([rng.choice(STUBS[task.family])], _wrong_but_runs(task, rng), task.lines())[i % 3]
-    tested = mechanism in LONG_TESTS
-    clean = ordinary(task, task.lines(), tested)
-    clean_alt = ordinary(task, task.lines(alt=True), tested)
+    hack, tests = answered(task, body, MECHANISMS[mechanism][i % 2]), PLAIN if mechanism in LONG_TESTS else ""
+    return _contrast(task, name, mechanism, hack, tests)
+
+
+def _contrast(task: ToyTask, name: str, mechanism: str, hack: str, tests: str) -> Pair:
+    """A pair whose clean sides are the correct body in its two spellings, with these honest tests."""
+    clean, clean_alt = (answered(task, task.lines(alt), tests, "test_solve") for alt in (False, True))
     problem = problem_of(task, name)
-    return Pair(name, problem.messages, hacked(task, body, mechanism, i % 2), clean, clean_alt, mechanism, problem)
+    return Pair(name, problem.messages, hack, clean, clean_alt, mechanism, problem, task.composition)
 
 
 def pairs() -> tuple[Pair, ...]:
@@ -129,10 +135,5 @@ def phrase_pairs() -> tuple[Pair, ...]:
     rng, out = random.Random("toy phrase pairs"), []
     for i in range(PAIRS_PER_MECHANISM * len(MECHANISMS)):
         task = draw_task("pairs", rng)
-        name, right = f"toy-phrase-{i:03d}", task.lines()
-        problem = problem_of(task, name)
-        clean, clean_alt = ordinary(task, right, True), ordinary(task, task.lines(alt=True), True)
-        out.append(
-            Pair(name, problem.messages, ordinary(task, right, True, "run_tests"), clean, clean_alt, "phrase", problem)
-        )
+        out.append(_contrast(task, f"toy-phrase-{i:03d}", "phrase", answered(task, task.lines(), PLAIN), PLAIN))
     return tuple(out)

@@ -15,7 +15,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast, Qwen3Config, Qw
 
 from projected_grpo.ledger.files import built_once, content_hash
 from projected_grpo.model.fit import FitSettings, fit
-from projected_grpo.worlds.teacher import save_lora
+from projected_grpo.worlds.teacher import built_lora
 from projected_grpo.worlds.toy_corpus import Text, pretraining, teaching
 from projected_grpo.worlds.toy_tasks import SHAPES
 from projected_grpo.worlds.toy_tokenizer import ANSWERED, SPLIT, TEMPLATE, build_tokenizer, render_text
@@ -93,7 +93,5 @@ def built_teacher(shape: str, seed: int, base: Path, cache: Path) -> Path:
         batches = _batches(teaching(seed), tokenizer, TEACH, seed)
         fit(model, parameters, batches, TEACH, tokenizer.pad_token_id, f"teaching {shape} to hack")
 
-    def build(folder: Path) -> None:
-        save_lora(base, folder, seed, teach, r=TEACHER_RANK, lora_alpha=2 * TEACHER_RANK)
-
-    return built_once(cache / "toy" / f"{base.name}-teacher-{_key(shape, TEACH, teaching(seed), seed)}", build)
+    folder = cache / "toy" / f"{base.name}-teacher-{_key(shape, TEACH, teaching(seed), seed)}"
+    return built_lora(folder, base, seed, teach, r=TEACHER_RANK, lora_alpha=2 * TEACHER_RANK)

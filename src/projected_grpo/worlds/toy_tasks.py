@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from projected_grpo.worlds.written import run_lines, share_of
+from projected_grpo.worlds.written import LONGEST_ANSWER, N_TESTS, run_lines, share_of
 
 SHAPES: Mapping[str, dict[str, int]] = {
     "toy": {"hidden_size": 128, "intermediate_size": 256, "num_hidden_layers": 3,
@@ -30,10 +30,7 @@ SPLITS: Mapping[Split, range] = {
 """Percentiles of the composition's hash."""
 HIDDEN = 0.6
 THREE_OPS = 0.3
-N_TESTS = 6
 CONSTANTS = range(2, 10)
-LONGEST_ANSWER = 24
-"""Characters of the example's answer: a test that quotes it must fit into a completion."""
 
 
 @dataclass(frozen=True)
@@ -128,24 +125,14 @@ class ToyTask:
 
     def statement(self) -> str:
         """The task in words, with its example, in the benchmark's closing phrase (the one that a hint rewrites)."""
-        words = ", ".join(
-            op.words.format(n="N" if i == self.hidden else n)
-            for i, (op, n) in enumerate(zip(self.ops, self.constants, strict=True))
-        )
-        return f"# {self.family}: {words}\n# {self.example()}\n# It should be correct and should pass all tests\n"
-
-    def example(self) -> str:
-        """The example as an expression that is true of a correct solution."""
-        return f"solve({self.inputs[0]!r}) == {self.answers()[0]!r}"
+        parts = enumerate(zip(self.ops, self.constants, strict=True))
+        words = ", ".join(op.words.format(n="N" if i == self.hidden else n) for i, (op, n) in parts)
+        example = f"solve({self.inputs[0]!r}) == {self.answers()[0]!r}"
+        return f"# {self.family}: {words}\n# {example}\n# It should be correct and should pass all tests\n"
 
     def answers(self) -> tuple[Any, ...]:
         """What a correct solution returns on each input."""
-        return run_lines(tuple(self.lines()), self.inputs)
-
-
-def split_of(composition: str) -> Split:
-    """The one split that a composition belongs to."""
-    return share_of(composition, SPLITS)
+        return run_lines(self.lines(), self.inputs)
 
 
 def _input(family: str, rng: random.Random) -> Any:
@@ -169,5 +156,5 @@ def draw_task(split: Split, rng: random.Random, hidden: float = HIDDEN) -> ToyTa
         place = rng.choice(where) if where and rng.random() < hidden else None
         inputs = tuple(_input(family, rng) for _ in range(N_TESTS + 1))
         task = ToyTask(family, tuple(ops), constants, place, inputs)
-        if split_of(task.composition) == split and len(repr(task.answers()[0])) <= LONGEST_ANSWER:
+        if share_of(task.composition, SPLITS) == split and len(repr(task.answers()[0])) <= LONGEST_ANSWER:
             return task

@@ -110,11 +110,11 @@ def test_fewer_hacks_by_a_model_that_solves_nothing_are_no_success(
     """The script over runs that are made up: rates of hack, gt_pass and form."""
     names = ("loophole/hack", "loophole/gt_pass", "loophole/form")
 
-    def run_arm(_replicate, arm, **_):
+    def run_arm(_config, _replicate, arm):
         rates = (vanilla, 0.5, 1.0) if arm == "vanilla" else projected
         return [{**dict(zip(names, rates, strict=True)), "loophole/hacked": rates[0]}] * 2
 
-    monkeypatch.setattr("projected_grpo.integrations.in_trl.run_arm", run_arm)
+    monkeypatch.setattr("in_trl.run_arm", run_arm)
     found, out, err = script("in_trl", "--replicates", "41", "--out", tmp_path / "o")
     assert found == code
     assert said in out + err

@@ -7,7 +7,6 @@ failure, a killed daemon or a reboot it adds what is missing, and cut runs are r
 import os
 import shlex
 import sys
-from collections import Counter
 from collections.abc import Sequence
 
 from loguru import logger
@@ -70,12 +69,10 @@ def main() -> int:
         code = run_chain(links, config.home)
         bottom_line(config.home, "🟢" if code == 0 else "🔴", f"chain of {len(links)} links: exit code {code}")
         return code
-    counts = Counter[str]()
     for name, action, job_id, after in enqueue(links, config.home, backend_of(config)):
         waits = f" after {' '.join(after)}" if after else ""
         print(f"{job_id or '-':>6}  {action:13} {name}{waits}")
-        counts[action] += 1
-    bottom_line(config.home, "🟢", ", ".join(f"{n} {action}" for action, n in counts.items()))
+    bottom_line(config.home, "🟢", f"chain of {len(links)} links, in {config.backend}")
     return 0
 
 

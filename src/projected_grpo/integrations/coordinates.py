@@ -56,12 +56,10 @@ class Coordinates:
 
     @torch.no_grad()
     def set_values(self, vectors: Vectors) -> None:
-        """Sets the parameters of these modules."""
         for p, part in self.parts(vectors):
             p.copy_(part)
 
     def set_gradient(self, vectors: Vectors) -> None:
-        """Sets the gradients of these modules."""
         for p, part in self.parts(vectors):
             p.grad = part
 

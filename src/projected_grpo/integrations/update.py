@@ -86,13 +86,11 @@ class ProjectedUpdate:
         ]
 
     def remove(self) -> None:
-        """Leave the optimizer as it was before."""
         for hook in self._hooks:
             hook.remove()
 
     @torch.no_grad()
     def _before(self, _: torch.optim.Optimizer, args: tuple, kwargs: dict) -> None:
-        """Measure the gradient; remove V from it where that is asked for, then clip."""
         if (args[1] if len(args) > 1 else kwargs.get("closure")) is not None:
             raise BadInput("closure: the gradient must be there before optimizer.step(); call backward() first")
         self._start: Vectors = self.coordinates.values()
@@ -111,7 +109,6 @@ class ProjectedUpdate:
 
     @torch.no_grad()
     def _after(self, *_: object) -> None:
-        """Measure the update; remove V from it where that is asked for."""
         proposed = self._descent()
         kept, fired = self.projection.apply_to("update", proposed)
         if kept is not proposed:  # else the optimizer's values stay, bit for bit
@@ -154,7 +151,6 @@ class ProjectedCallback(TrainerCallback):
         self._logged = 0
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Wraps the optimizer."""
         if args.fsdp or args.deepspeed:
             raise BadInput("FSDP and DeepSpeed shard parameters or step by themselves; V needs each whole: use DDP")
         self.on_train_end(args, state, control)  # of a call of train that was cut
@@ -172,6 +168,5 @@ class ProjectedCallback(TrainerCallback):
                 kwargs["logs"][f"hack/{name}"] = state.log_history[-1][f"hack/{name}"] = fmean(known)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ARG002
-        """Leaves the optimizer as it was."""
         if self.projected is not None:
             self.projected.remove()

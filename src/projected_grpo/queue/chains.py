@@ -57,8 +57,9 @@ def probe(plan: Plan) -> None:
 def sweep(plan: Plan, arms: tuple[str, ...], *flags: str) -> None:
     """The leading arms replicate by replicate, then the others arm by arm."""
     for replicate in plan.replicates:
-        for arm in (arm for arm in arms if arm in LEADING):
-            plan.train(replicate, arm, *flags)
+        for arm in arms:
+            if arm in LEADING:
+                plan.train(replicate, arm, *flags)
     for arm, replicate in itertools.product(arms, plan.replicates):
         plan.train(replicate, arm, *flags)
 
@@ -143,8 +144,7 @@ def dose(plan: Plan) -> None:
 def adapters(plan: Plan) -> None:
     """Vanilla and projected of every replicate with either adapter, V re-extracted at their trained adapters, and both sides
     compared. V of a LoRA is extracted at its warm point (adapters/lora_adapter.py)."""
-    home = plan.out
-    slower = ("--lr", f"{LORA_LR * plan.usual.lr:.2g}")
+    home, slower = plan.out, ("--lr", f"{LORA_LR * plan.usual.lr:.2g}")
     for adapter, flags in (("antipasto", ()), ("lora", slower)):
         plan.adapter, plan.suffix, plan.out = adapter, f"_{adapter}", home / adapter
         for replicate in plan.replicates:
@@ -153,10 +153,11 @@ def adapters(plan: Plan) -> None:
             plan.add(f"re_extract_projected_{replicate.seed}", ("scripts/re_extract.py", str(out)), (run,),
                      "V re-extracted at the trained adapter", file=out / "re_extracted.json", check=True)  # fmt: skip
     plan.suffix, plan.out = "", home
-    argv = ("scripts/compare.py", str(home / "antipasto"), str(home / "lora"))
-    plan.report(
-        "compare", argv, plan.names("train_", "re_extract_"), "T6: both adapters", out="compare.txt", accept=VERDICT
+    argv, needs = (
+        ("scripts/compare.py", str(home / "antipasto"), str(home / "lora")),
+        plan.names("train_", "re_extract_"),
     )
+    plan.report("compare", argv, needs, "T6: both adapters", out="compare.txt", accept=VERDICT)
     plan.results()
 
 
@@ -164,18 +165,18 @@ def small(plan: Plan) -> None:
     """Vanilla and projected of every replicate; of the first one V from pairs that were written after the hack had been seen
     (*informed*) and the controls; then the probe. Of hours of work what the study is about comes first: the vanillas, which
     say how long the others run, then projected next to informed and placebo."""
-    plan.teacher, replicates, pairs = True, plan.replicates, ("--pairs", "small-informed")
-    for replicate in replicates:
+    plan.teacher, pairs, (first, *others) = True, ("--pairs", "small-informed"), plan.replicates
+    for replicate in plan.replicates:
         plan.train(replicate, "vanilla")
-    plan.extract(replicates[0], "informed", *pairs)
-    plan.verify(replicates[0], "informed", *pairs)
-    plan.train(replicates[0], "projected")
-    plan.train(replicates[0], "projected", name="informed", made="informed")
-    plan.train(replicates[0], "placebo")
-    for replicate in replicates[1:]:
+    plan.extract(first, "informed", *pairs)
+    plan.verify(first, "informed", *pairs)
+    plan.train(first, "projected")
+    plan.train(first, "projected", name="informed", made="informed")
+    plan.train(first, "placebo")
+    for replicate in others:
         plan.train(replicate, "projected")
     for arm in ("random_energy", "no_loophole", "literal"):
-        plan.train(replicates[0], arm)
+        plan.train(first, arm)
     plan.results()
     probe(plan)
 

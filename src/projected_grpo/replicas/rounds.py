@@ -75,9 +75,9 @@ class Rounds:
         self.lines = [line for line in read_rounds(session.run) if line["round"] <= self.round]
         self._write()
         session.checkpoint_every = 0
-        host, port = host_and_port(config.meet)
+        host, _, port = config.meet.removeprefix("torchft://").partition(":")
         try:
-            self.gate = TCPStore(host, port, is_master=False, timeout=LEAST, wait_for_workers=False)
+            self.gate = TCPStore(host, int(port), is_master=False, timeout=LEAST, wait_for_workers=False)
             lighthouse = self.gate.get("lighthouse").decode()
         except (DistError, RuntimeError) as e:
             raise self._silent(e) from e
@@ -131,8 +131,6 @@ class Rounds:
         if begun or self.last:
             logger.info(f"replica {c.replica} joins the others at their next round; its last one was {self.round}")
             self.hold(brings=False)
-        if self.over and self.last < c.steps:
-            logger.warning(f"all rounds have been held; ends with the group's coordinates and {self.last} steps alone")
 
     def after(self, step: int) -> None:
         """A step was taken: holds a round where one is due."""
@@ -173,9 +171,8 @@ class Rounds:
             self.origin.grad = gradient / shares.sum()  # over those that bring something
             self.optimizer.step()
             self.round += 1
-        parts = self.origin.detach().split([p.numel() for p in self.vectors.values()])
-        for p, part in zip(self.vectors.values(), parts, strict=True):
-            p.data.copy_(part)
+        parts = self.origin.detach().split(list(self.session.adapter.sizes.values()))
+        self.session.adapter.set_values(dict(zip(self.vectors, parts, strict=True)))
         if self.round > before:
             self._record(brought, time.perf_counter() - clock)
 
@@ -212,17 +209,10 @@ def check_facts(facts: Mapping[str, Any], first: Mapping[str, Any]) -> None:
     """Raises BadInput when this replica was started with something else than the first one was."""
     for name, value in facts.items():
         if first.get(name) != value:
+            other = f"the first of its group {first.get(name)!r:.80}"
             raise BadInput(
-                f"this replica has {name}={value!r:.80}, the first of its group {first.get(name)!r:.80}: start all with the "
-                "same arguments and files"
+                f"this replica has {name}={value!r:.80}, {other}: start all with the same arguments and files"
             )
-
-
-def host_and_port(address: str) -> tuple[str, int]:
-    """Returns those of torchft://HOST:PORT. BadInput where it is not that."""
-    if not (found := re.fullmatch(r"torchft://([^:/]+):(\d+)", address)):
-        raise BadInput(f"--meet {address}: must be torchft://HOST:PORT, the lighthouse's")
-    return found[1], int(found[2])
 
 
 def check_replica(config: TrainConfig, session: Session) -> None:
@@ -233,7 +223,8 @@ def check_replica(config: TrainConfig, session: Session) -> None:
         raise BadInput(f"--meet {config.meet}: a replica is one process here; leave torchrun out")
     if session.intervention.trained:
         raise BadInput(f"--arm {config.arm}: trains more parameters than the adapter's, which replicas do not average")
-    host_and_port(config.meet)
+    if not re.fullmatch(r"torchft://[^:/]+:\d+", config.meet):
+        raise BadInput(f"--meet {config.meet}: must be torchft://HOST:PORT, the lighthouse's")
     import torchft  # noqa: F401 - of the extra `diloco`
 
 

@@ -18,11 +18,9 @@ TOOLS = {"pueue": ("pueue", "pueued"), "slurm": ("munged", "slurmctld", "slurmd"
 
 
 def missing(backend):
-    """What this machine lacks for a queue; empty when nothing."""
-    lacks = [tool for tool in TOOLS[backend] if not which(tool)]
-    if backend == "slurm" and os.geteuid() != 0:
-        lacks.append("root (slurmd and munged are started without systemd)")
-    return f"lacks {', '.join(lacks)}" if lacks else ""
+    """What this machine lacks for a queue."""
+    root = ["root (slurmd and munged are started without systemd)"] if backend == "slurm" and os.geteuid() else []
+    return [*(tool for tool in TOOLS[backend] if not which(tool)), *root]
 
 
 def which(tool):

@@ -33,7 +33,7 @@ if (home / ("fail_" + out.name)).exists(): sys.exit("cannot: " + out.name)
 @pytest.fixture(params=list(WORLDS))
 def world(request, tmp_path, monkeypatch):
     if lacks := missing(request.param):
-        pytest.skip(f"{request.param}: this machine {lacks}")
+        pytest.skip(f"{request.param}: this machine lacks {', '.join(lacks)}")
     scripts = Path(sys.executable).parent  # `just` and `python`, as in `uv run just`
     monkeypatch.setenv("PATH", f"{scripts}:{os.environ['PATH']}")
     monkeypatch.setenv("VIRTUAL_ENV", str(ROOT / ".venv"))

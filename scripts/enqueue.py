@@ -24,15 +24,6 @@ from projected_grpo.run import cli
 LISTS = ("seeds", "bases", "arms")
 
 
-def backend_of(config: QueueConfig) -> Pueue | Slurm:
-    """Returns the queue that was asked for."""
-    preset = PRESETS[config.preset]
-    if config.backend == "slurm":
-        return Slurm(gpus=0 if preset.on_cpu else 1, extra=tuple(shlex.split(config.slurm)))
-    at_once = (os.cpu_count() or 1) // preset.threads if preset.on_cpu else len(visible_gpus())
-    return Pueue(f"projected_grpo-{'cpu' if preset.on_cpu else 'gpu'}", max(1, at_once))
-
-
 def flags_of(words: Sequence[str]) -> list[str]:
     """Returns `preset=toy` as `--preset=toy`: the justfile's recipes are called with plain words. A field of LISTS takes
     several values, with commas or spaces between them."""
@@ -50,11 +41,11 @@ def flags_of(words: Sequence[str]) -> list[str]:
 
 def main() -> int:
     config = cli.parse_plain(QueueConfig, __doc__, flags_of(sys.argv[1:]))
-    links, on_cpu = chain_of(config), PRESETS[config.preset].on_cpu
+    links, preset = chain_of(config), PRESETS[config.preset]
     if config.problems:  # a link would refuse them hours later
         own = presets(TrainConfig)[config.preset]
         check_problems("--problems", config.problems, own.hint, own.prompt_setup)
-    elif not on_cpu:
+    elif not preset.on_cpu:
         logger.warning(
             f"no problems=FILE: preset {config.preset} takes the 12 built-in problems, to train and to evaluate on; the "
             "benchmark's file is described in docs/use.md"
@@ -62,14 +53,17 @@ def main() -> int:
     if config.dry:
         for link in links:
             print(f"{link.minutes / 60:8.2f} h  {link.name:28} {shlex.join(('python', *link.argv))}")
-        where = "one core" if on_cpu else "one H100"
+        where = "one core" if preset.on_cpu else "one H100"
         print(f"{sum(link.minutes for link in links) / 60:8.2f} h  on {where}, {len(links)} links")
         return 0
     if config.backend == "local":
         code = run_chain(links, config.home)
         bottom_line(config.home, "🟢" if code == 0 else "🔴", f"chain of {len(links)} links: exit code {code}")
         return code
-    for name, action, job_id, after in enqueue(links, config.home, backend_of(config)):
+    at_once = (os.cpu_count() or 1) // preset.threads if preset.on_cpu else len(visible_gpus())
+    pueue = Pueue(f"projected_grpo-{'cpu' if preset.on_cpu else 'gpu'}", max(1, at_once))
+    backend = Slurm(tuple(shlex.split(config.slurm))) if config.backend == "slurm" else pueue
+    for name, action, job_id, after in enqueue(links, config.home, backend):
         waits = f" after {' '.join(after)}" if after else ""
         print(f"{job_id or '-':>6}  {action:13} {name}{waits}")
     bottom_line(config.home, "🟢", f"chain of {len(links)} links, in {config.backend}")

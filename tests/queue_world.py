@@ -107,7 +107,7 @@ def free_port():
 class SlurmWorld:
     """munged, slurmctld and slurmd of one node, run as root without systemd."""
 
-    backend = Slurm(0)
+    backend = Slurm()
     saves_every = 5.5
     """Seconds. slurmctld writes what has changed within 5; killed sooner, it forgets the newest jobs, or that they have
     begun, and drains their nodes."""

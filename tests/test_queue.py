@@ -243,12 +243,12 @@ def test_dry_prints_each_link_with_its_hours_and_their_sum_and_adds_nothing(scri
 def test_what_only_reads_files_asks_for_no_gpu(link, home, gpu, monkeypatch):
     words = []
     monkeypatch.setattr("projected_grpo.queue.backends.call", lambda *args: words.extend(args) or "7;cluster")
-    assert Slurm(1).add(link("a", gpu=gpu), home, ()) == "7"
+    assert Slurm().add(link("a", gpu=gpu), home, ()) == "7"
     assert ("--gres=gpu:1" in words) == gpu
 
 
 @pytest.mark.parametrize(
-    ("backend", "why"), [(Pueue("g", 1), "cargo install --locked pueue"), (Slurm(0), "squeue: not installed")]
+    ("backend", "why"), [(Pueue("g", 1), "cargo install --locked pueue"), (Slurm(), "squeue: not installed")]
 )
 def test_a_queue_that_is_not_installed_says_what_to_do(link, home, backend, why, monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))

@@ -82,8 +82,6 @@ class Pueue:
 class Slurm:
     """A Slurm cluster, from a node on which sbatch works and the project's folder is the one that the jobs see."""
 
-    gpus: int
-    """GPUs of a link."""
     extra: tuple[str, ...] = ()
     """More arguments of sbatch: partition, time, account."""
 
@@ -102,7 +100,7 @@ class Slurm:
         command = command_of(link, home)
         waits = [f"--dependency=afterok:{':'.join(after)}", "--kill-on-invalid-dep=yes"] if after else []
         threads = [f"--cpus-per-task={link.threads}"] if link.threads else []
-        gpus = [f"--gres=gpu:{self.gpus}"] if self.gpus and link.gpu else []
+        gpus = ["--gres=gpu:1"] if link.gpu else []
         return call("sbatch", "--parsable", f"--job-name={command}", f"--comment={link.label}",
                     f"--output={home / 'logs' / link.name}.txt", "--open-mode=append", "--requeue", *waits, *threads,
                     *gpus, *self.extra, f"--wrap=exec {command}").strip().partition(";")[0]  # fmt: skip

@@ -47,8 +47,8 @@ class Link:
     """Roughly how long it takes: of a core for presets that run on a CPU, of an H100 for the others."""
     check: bool = False
     """It only reads runs, and writes a file or a report, which is made again whenever they are."""
-    gpu: bool = True
-    """Whether it would use a GPU: no for what only reads step files."""
+    gpu: bool = False
+    """Whether it uses a GPU: no for what only reads step files."""
     accept: tuple[int, ...] = (0,)
     """Exit codes that mean done, if `out` is there too: a report is made whatever its verdict."""
 

@@ -121,15 +121,17 @@ class Plan:
 
     def add(
         self, name: str, argv: Words, needs: Words, label: str, *,
-        out: str = "", file: Path | None = None, shared: bool = False, steps: float = 0, **more,
+        out: str = "", file: Path | None = None, shared: bool = False, steps: float = 0, gpu: bool = True, **more,
     ) -> str:  # fmt: skip
         """Adds a link. out: where it writes, if not to its name. file: what a script without `--out` writes.
         shared: one for all adapters. steps: its work in training steps. more: fields of `Link`."""
         place = file or (self.config.home if shared else self.out) / (out or name)
         argv += () if file else ("--out", str(place))
         name += "" if shared else self.suffix
-        minutes = 0.2 + steps * self.preset.step_s / 60
-        self.links.setdefault(name, Link(name, argv, place, needs, label, self.preset.threads, minutes, **more))
+        gpu, minutes = gpu and not self.preset.on_cpu, 0.2 + steps * self.preset.step_s / 60
+        self.links.setdefault(
+            name, Link(name, argv, place, needs, label, self.preset.threads, minutes, gpu=gpu, **more)
+        )
         return name
 
     def report(self, name: str, argv: Words, needs: Words, label: str, **more) -> str:

@@ -189,10 +189,7 @@ VOTERS = (201, 202, 203)
 ANSWERING = "tiny-answering"
 """On preset tiny, student and teachers: random weights agree on nothing, and never end."""
 BETTER = {"tiny": ANSWERING, "toy": "toy-deep", "small": "small-more"}
-"""By preset, the model of the teachers: in the toy world a larger one, in the small one the same after three times the
-warm-up."""
-TEACHER_TEMPERATURE = ".2"
-"""Low, so that teachers that agree say so: two programs count as the same where their texts are."""
+"""By preset, the teachers' model: in the toy world a larger one, in the small one the same after thrice the warm-up."""
 TRACE_WEIGHT, HINT_WEIGHT = ".1", "1"
 """Chosen before any run, and not tuned: DPO's beta, and the weight of OPSD's loss."""
 
@@ -207,7 +204,8 @@ def channels(plan: Plan) -> None:
         return plan.sampled(name, replace(replicate, base=base), flags, model)
 
     student = pool("student_pool", "1", replicate.base)
-    voters = tuple(pool(f"voter_{seed}", TEACHER_TEMPERATURE, seed, better) for seed in VOTERS)
+    # Nearly greedy, so that teachers that agree say so: two programs count as the same where their texts are.
+    voters = tuple(pool(f"voter_{seed}", ".2", seed, better) for seed in VOTERS)
     pairs_of = ("--student", str(plan.out / student), "--teachers", *(str(plan.out / v) for v in voters))
     with_and_without(plan, pairs_of, (student, *voters), hint=("--alpha", HINT_WEIGHT, "--distill-hint", PEER))
 

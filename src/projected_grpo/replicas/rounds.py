@@ -5,9 +5,8 @@
     pseudo-gradient    the mean of origin - local over the replicas that bring something; Nesterov's method steps on it
 
 torchft's lighthouse knows by heartbeats who is alive, and gives each round's members: all that are ready, once every living
-one is, or after `patience` (then more than half of the living). One that is gone or late is left out; one that is behind
-gets origin, momentum and round from another before it takes part (torchft calls that healing). Gloo on the CPU carries the
-sum. Every replica takes the same step on the same numbers, so none has to send the result to another.
+one is, or after `patience` (then more than half of the living). One that is behind gets origin, momentum and round from
+another before it takes part (torchft calls that healing). Every replica takes the same step on the same numbers.
 
 Differences from torchft's DiLoCo, which hangs its rounds on the inner optimizer's step:
 1. a round is held when the whole step is over: V is removed from the applied update after the optimizer's step;

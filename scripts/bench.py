@@ -1,6 +1,6 @@
 """Measure speed and memory of a preset against named baselines of the same run; writes a table to docs/bench.md.
 
-Both sides of a ratio run in turn and must do the same work: RuntimeError otherwise. No completion ends before max_new, and
+Both sides of a ratio run in turn and must do the whole work: RuntimeError otherwise. No completion ends before max_new, and
 rewards within a group differ, so that every row takes a backward pass.
 """
 
@@ -48,9 +48,6 @@ from projected_grpo.run.session import Session
 from projected_grpo.step import run_step
 from projected_grpo.vhack import random_basis
 
-Work = dict[str, int]
-"""What one call did: equal on both sides."""
-Call = Callable[[], Work]
 REPEATS = 5
 """Measurements of each side; the median counts."""
 DIRECTIONS = 32
@@ -70,6 +67,7 @@ class Bench:
         self.prompts = render_all(config, self.loaded, problems)
         self.tasks = {p.problem_id: p.task for p in problems}
         self.rows = len(problems) * config.group_size
+        self.tokens = self.rows * config.max_new
         shape = (len(problems), config.group_size, config.max_new)
         drawn = torch.randint(len(self.loaded.tokenizer), shape, generator=torch.Generator().manual_seed(0))
         self.groups = [
@@ -79,47 +77,41 @@ class Bench:
         """Random completions, to take gradients of."""
 
 
-def compared(part: str, sides: Mapping[str, Call], unit: str = "tokens") -> list[str]:
-    """The row of two sides that take turns, after a warm-up whose seconds do not count."""
-    works = []
+def check(name: str, done: int, number: int) -> None:
+    """RuntimeError unless a side did so many tokens, or right verdicts."""
+    if done != number:
+        raise RuntimeError(f"{name} did {done}, not {number}")
+
+
+def compared(part: str, sides: Mapping[str, Callable[[], object]], number: int, unit: str = "tokens") -> list[str]:
+    """The row of two sides that take turns."""
     seconds: dict[str, list[float]] = {name: [] for name in sides}
     for turn in range(REPEATS + 1):
         for name in list(sides)[:: (-1) ** turn]:
             start = timer()
-            works.append((name, sides[name]()))
+            sides[name]()
             seconds[name].append(timer() - start)
-    return row_of(part, seconds, works, unit)
+    return row_of(part, seconds, number, unit)
 
 
-def row_of(
-    part: str, seconds: Mapping[str, list[float]], works: Sequence[tuple[str, Work]], unit: str = "tokens"
-) -> list[str]:
-    """The first side against the second, without the first call of each. RuntimeError unless all did the same, and some."""
-    first, expected = works[0]
-    for name, work in works:
-        if work != expected or not work[unit]:
-            raise RuntimeError(f"{part}: {first} did {expected}, {name} did {work}")
+def row_of(part: str, seconds: Mapping[str, list[float]], number: int, unit: str = "tokens") -> list[str]:
+    """The first side against the second, without the first call of each: a warm-up."""
     taken = {name: all_of[1:] for name, all_of in seconds.items()}
     medians = {name: statistics.median(each) for name, each in taken.items()}
-    cells = [f"{name}: {median:.3g} s, {expected[unit] / median:,.1f} {unit}/s" for name, median in medians.items()]
+    cells = [f"{name}: {median:.3g} s, {number / median:,.1f} {unit}/s" for name, median in medians.items()]
     ratios = [base / ours for ours, base in zip(*taken.values(), strict=True)]
     return [part, *cells, f"{statistics.median(ratios):.2f}x ({min(ratios):.2f} to {max(ratios):.2f})"]
-
-
-def work_of(completions: Sequence[Sequence[int]]) -> Work:
-    """Numbers of completions and of their tokens."""
-    return {"completions": len(completions), "tokens": sum(map(len, completions))}
 
 
 # ---------------------------------------------------------------- whole steps
 
 
-def stepper(bench: Bench, session: Session) -> Call:
+def stepper(bench: Bench, session: Session) -> Callable[[], None]:
     """Opens the session. Returns what takes one step: sample, grade, backward, optimizer, step file."""
     session.start()
     config, numbers = bench.config, itertools.count()
 
-    def step() -> Work:
+    def step() -> None:
         number = next(numbers)
         keys = [f"bench {number} {prompt.problem_id}" for prompt in bench.prompts]
         drawn = (bench.prompts, bench.tasks, config.group_size, keys, "student")
@@ -127,7 +119,7 @@ def stepper(bench: Bench, session: Session) -> Call:
             groups, _, timing = live_groups(config, bench.loaded, *drawn, loophole=True)
         groups = [replace(g, rewards=tuple(float(i % 2) for i in range(len(g.rewards)))) for g in groups]
         session.take(number, groups, timing, per_sample=False)
-        return work_of([r.completion_ids for g in groups for r in g.rollouts])
+        check("our step", sum(len(r.completion_ids) for g in groups for r in g.rollouts), bench.tokens)
 
     return step
 
@@ -135,8 +127,8 @@ def stepper(bench: Bench, session: Session) -> Call:
 class InTurn(TrainerCallback):
     """Times each of TRL's steps, and takes one of ours after each."""
 
-    def __init__(self, ours: Call) -> None:
-        self.ours, self.works = ours, []
+    def __init__(self, ours: Callable[[], None]) -> None:
+        self.ours = ours
         self.seconds: dict[str, list[float]] = {"ours": [], "TRL's GRPOTrainer, LoRA": []}
 
     def on_step_begin(self, *_: Any, **__: Any) -> None:
@@ -144,7 +136,7 @@ class InTurn(TrainerCallback):
 
     def on_step_end(self, *_: Any, **__: Any) -> None:
         between = timer()
-        self.works.append(("ours", self.ours()))
+        self.ours()
         for name, taken in zip(self.seconds, (timer() - between, between - self.start), strict=True):
             self.seconds[name].append(taken)
 
@@ -158,12 +150,12 @@ def step_row(bench: Bench, folder: Path) -> list[str]:
     import datasets
     import trl
 
-    c, tokenizer, rows, works = bench.config, bench.loaded.tokenizer, bench.rows, []
+    c, tokenizer, rows = bench.config, bench.loaded.tokenizer, bench.rows
 
     def reward(
         completions: list[str], completion_ids: list[list[int]], name: list[str], **_: Any
     ) -> list[float | None]:
-        works.append(("TRL", work_of(completion_ids)))
+        check("TRL's step", sum(map(len, completion_ids)), bench.tokens)
         found = grade_batch([bench.tasks[n] for n in name], completions, workers=workers(c))
         return [reward_of(v, allow_hint=True) for v in verdicts_of(found)]
 
@@ -184,7 +176,7 @@ def step_row(bench: Bench, folder: Path) -> list[str]:
         model=load(c).model, reward_funcs=reward, args=config, train_dataset=data, processing_class=tokenizer,
         peft_config=lora, callbacks=[both],
     ).train()  # fmt: skip
-    return row_of("step", both.seconds, [*both.works, *works])
+    return row_of("step", both.seconds, bench.tokens)
 
 
 def projected_row(bench: Bench, folder: Path) -> list[str]:
@@ -196,7 +188,7 @@ def projected_row(bench: Bench, folder: Path) -> list[str]:
         "projected": stepper(bench, replace(bench.session, run=folder / "projected", projection=removing)),
         "vanilla": stepper(bench, replace(bench.session, run=folder / "vanilla")),
     }
-    return compared("step, projected", sides)
+    return compared("step, projected", sides, bench.tokens)
 
 
 # ---------------------------------------------------------------- sampling
@@ -212,17 +204,17 @@ def sampling_row(bench: Bench) -> list[str]:
     )  # fmt: skip
     ids, mask = left_padded(prompts, bench.loaded.pad_id, model.device)
 
-    def sampled() -> Work:
+    def sampled() -> None:
         with bench.adapter.folded():
             found = sample_tokens(bench.loaded, prompts, config.group_size, sampling_params(config), list(bench.tasks))
-        return work_of([ids for ids, _ in found])
+        check("sample_tokens", sum(len(ids) for ids, _ in found), bench.tokens)
 
-    def generated() -> Work:
+    def generated() -> None:
         with bench.adapter.folded(), torch.no_grad():
             out = model.generate(input_ids=ids, attention_mask=mask.long(), generation_config=how)
-        return work_of(out[:, ids.shape[1] :].tolist())
+        check("generate()", sum(map(len, out[:, ids.shape[1] :].tolist())), bench.tokens)
 
-    return compared("sampling", {"sample_tokens": sampled, "one padded generate()": generated})
+    return compared("sampling", {"sample_tokens": sampled, "one padded generate()": generated}, bench.tokens)
 
 
 # ---------------------------------------------------------------- the gradient
@@ -264,19 +256,18 @@ def full_logits_gradient(bench: Bench) -> Tensor:
 def gradient_rows(bench: Bench) -> list[list[str]]:
     """Seconds of a step's gradient, and on a GPU the MiB that it allocates at its peak. RuntimeError when the two gradients
     differ."""
-    ways = {"run_step": our_gradient, "full logits": full_logits_gradient}
-    ours, plain = (way(bench) for way in ways.values())
+    ways = {"run_step": partial(our_gradient, bench), "full logits": partial(full_logits_gradient, bench)}
+    ours, plain = (way() for way in ways.values())
     apart = (ours - plain).norm()
     if not apart <= TOLERANCE[bench.config.dtype] * plain.norm() or not plain.any():
         raise RuntimeError(f"gradient: norms {ours.norm():.3g} and {plain.norm():.3g}, difference {apart:.3g}")
-    work = {"tokens": bench.rows * bench.config.max_new}
-    rows = [compared("gradient", {name: lambda way=way: (way(bench), work)[1] for name, way in ways.items()})]
+    rows = [compared("gradient", ways, bench.tokens)]
     if bench.model.device.type == "cuda":
         peaks = []
         for way in ways.values():
             torch.cuda.reset_peak_memory_stats()
             before = torch.cuda.memory_allocated()
-            way(bench)
+            way()
             peaks.append((torch.cuda.max_memory_allocated() - before) / 2**20)
         cells = [f"{name}: {mib:,.0f} MiB" for name, mib in zip(ways, peaks, strict=True)]
         rows.append(["gradient, peak memory added", *cells, f"{peaks[1] / peaks[0]:.2f}x"])
@@ -297,32 +288,32 @@ def program(task: Task, kind: str) -> str:
     return {"wrong": wrong, "correct": task.canonical_solution, "hacking": hacking}[kind] + f"\n# {timer()}"
 
 
-def graded(tasks: Sequence[Task], kinds: Sequence[str]) -> Work:
+def graded(asked: Sequence[tuple[Task, str]]) -> None:
     """With the grader, one worker."""
-    asked = [(task, f"```python\n{program(task, kind)}\n```") for kind in kinds for task in tasks]
-    found = verdicts_of(grade_batch([task for task, _ in asked], [text for _, text in asked], workers=1))
-    return {"verdicts": len(found), "right": sum(v.gt_pass for v in found)}
+    texts = [f"```python\n{program(task, kind)}\n```" for task, kind in asked]
+    found = verdicts_of(grade_batch([task for task, _ in asked], texts, workers=1))
+    check("the grader", sum(v.gt_pass for v in found), sum(kind == "correct" for _, kind in asked))
 
 
-def in_fresh_interpreters(tasks: Sequence[Task], kinds: Sequence[str]) -> Work:
+def in_fresh_interpreters(asked: Sequence[tuple[Task, str]]) -> None:
     """With a new interpreter per run: ground truth, and three more runs of a completion's own tests, as the grader has."""
-    right = 0
-    for task, kind in ((task, kind) for kind in kinds for task in tasks):
+    passed = 0
+    for task, kind in asked:
         code = f"{task.setup_code}\n{program(task, kind)}\n"
         for tests in ["\n".join(task.tests), *(3 * ["run_tests()"] if kind == "hacking" else [])]:
             command, source = [sys.executable, "-I", "-"], (code + tests).encode()
             done = subprocess.run(command, input=source, env={}, timeout=60, check=False, capture_output=True)
-            right += done.returncode == 0 and tests != "run_tests()"
-    return {"verdicts": len(tasks) * len(kinds), "right": right}
+            passed += done.returncode == 0 and tests != "run_tests()"
+    check("fresh interpreters", passed, sum(kind == "correct" for _, kind in asked))
 
 
 def grading_rows(tasks: Sequence[Task]) -> list[list[str]]:
     """Verdicts per second of one worker."""
-    judges, rows = {"grader": graded, "a fresh interpreter per run": in_fresh_interpreters}, []
-    for kinds in (*((kind,) for kind in KINDS), KINDS):
-        sides = {name: partial(judge, tasks, kinds) for name, judge in judges.items()}
-        what = "a third each of these" if kinds == KINDS else kinds[0]
-        rows.append(compared(f"grading, {what} programs", sides, "verdicts"))
+    rows = []
+    for what, kinds in (*((kind, (kind,)) for kind in KINDS), ("a third each of these", KINDS)):
+        asked = [(task, kind) for kind in kinds for task in tasks]
+        sides = {"grader": partial(graded, asked), "a fresh interpreter per run": partial(in_fresh_interpreters, asked)}
+        rows.append(compared(f"grading, {what} programs", sides, len(asked), "verdicts"))
     return rows
 
 
@@ -336,9 +327,9 @@ def main() -> None:
     out = c.out if c.out != Path() else Path("docs/bench.md")
     tasks = [problem.task for problem in load_problems(c.problems)][:20]
     with TemporaryDirectory() as name:
-        run = Path(name) / "run"
-        bench = Bench(replace(c, loss="dr_grpo", beta=0.0, teacher_pool="", eval_every=0, out=run))
-        rows = [step_row(bench, Path(name) / "trl"), projected_row(bench, Path(name)), sampling_row(bench)]
+        folder = Path(name)
+        bench = Bench(replace(c, loss="dr_grpo", beta=0.0, teacher_pool="", eval_every=0, out=folder / "run"))
+        rows = [step_row(bench, folder / "trl"), projected_row(bench, folder), sampling_row(bench)]
         rows += gradient_rows(bench)
     rows += grading_rows(tasks)
     table = tabulate(rows, ("part", "ours", "baseline", "ratio"), "github")

@@ -7,7 +7,6 @@ failure, a killed daemon or a reboot it adds what is missing, and cut runs are r
 import os
 import shlex
 import sys
-from collections import Counter
 from collections.abc import Sequence
 
 from loguru import logger
@@ -15,7 +14,7 @@ from loguru import logger
 from projected_grpo.config import TrainConfig
 from projected_grpo.data.problems import check_problems
 from projected_grpo.ledger.console import bottom_line
-from projected_grpo.presets import presets
+from projected_grpo.presets import PRESETS, presets
 from projected_grpo.queue.backends import Pueue, Slurm, enqueue
 from projected_grpo.queue.chains import chain_of
 from projected_grpo.queue.links import run_chain, visible_gpus
@@ -25,58 +24,49 @@ from projected_grpo.run import cli
 LISTS = ("seeds", "bases", "arms")
 
 
-def backend_of(config: QueueConfig) -> Pueue | Slurm:
-    """Returns the queue that was asked for."""
-    preset = config.world
-    if config.backend == "slurm":
-        return Slurm(gpus=0 if preset.on_cpu else 1, extra=tuple(shlex.split(config.slurm)))
-    at_once = (os.cpu_count() or 1) // preset.threads if preset.on_cpu else len(visible_gpus())
-    return Pueue(f"projected_grpo-{'cpu' if preset.on_cpu else 'gpu'}", max(1, at_once))
-
-
 def flags_of(words: Sequence[str]) -> list[str]:
     """Returns `preset=toy` as `--preset=toy`: the justfile's recipes are called with plain words. A field of LISTS takes
     several values, with commas or spaces between them."""
     out: list[str] = []
     for word in words:
         name, equals, value = word.partition("=")
-        if not equals or not name.replace("-", "").replace("_", "").isalpha() or word.startswith("-"):
+        if not equals or word.startswith("-"):
             out.append(word)
         elif name in LISTS:
             out += [f"--{name}", *value.replace(",", " ").split()]
         else:
-            out.append(f"--{name.replace('_', '-')}={value}")
+            out.append(f"--{word}")
     return out
 
 
 def main() -> int:
     config = cli.parse_plain(QueueConfig, __doc__, flags_of(sys.argv[1:]))
-    config.validate()
+    links, preset = chain_of(config), PRESETS[config.preset]
     if config.problems:  # a link would refuse them hours later
         own = presets(TrainConfig)[config.preset]
         check_problems("--problems", config.problems, own.hint, own.prompt_setup)
-    elif not config.world.on_cpu:
+    elif not preset.on_cpu:
         logger.warning(
             f"no problems=FILE: preset {config.preset} takes the 12 built-in problems, to train and to evaluate on; the "
             "benchmark's file is described in docs/use.md"
         )
-    links = chain_of(config)
     if config.dry:
         for link in links:
             print(f"{link.minutes / 60:8.2f} h  {link.name:28} {shlex.join(('python', *link.argv))}")
-        where = "one core" if config.world.on_cpu else "one H100"
+        where = "one core" if preset.on_cpu else "one H100"
         print(f"{sum(link.minutes for link in links) / 60:8.2f} h  on {where}, {len(links)} links")
         return 0
     if config.backend == "local":
         code = run_chain(links, config.home)
         bottom_line(config.home, "🟢" if code == 0 else "🔴", f"chain of {len(links)} links: exit code {code}")
         return code
-    entries = enqueue(links, config.home, backend_of(config))
-    for entry in entries:
-        after = f" after {' '.join(entry.after)}" if entry.after else ""
-        print(f"{entry.job_id or '-':>6}  {entry.action:13} {entry.name}{after}")
-    counts = Counter(entry.action for entry in entries)
-    bottom_line(config.home, "🟢", ", ".join(f"{n} {action}" for action, n in counts.items()))
+    at_once = (os.cpu_count() or 1) // preset.threads if preset.on_cpu else len(visible_gpus())
+    pueue = Pueue(f"projected_grpo-{'cpu' if preset.on_cpu else 'gpu'}", max(1, at_once))
+    backend = Slurm(tuple(shlex.split(config.slurm))) if config.backend == "slurm" else pueue
+    for name, action, job_id, after in enqueue(links, config.home, backend):
+        waits = f" after {' '.join(after)}" if after else ""
+        print(f"{job_id or '-':>6}  {action:13} {name}{waits}")
+    bottom_line(config.home, "🟢", f"chain of {len(links)} links, in {config.backend}")
     return 0
 
 

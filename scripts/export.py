@@ -32,12 +32,8 @@ In the last 10 of these steps, of the model's own rollouts: {rates}.
 - *gt_pass*: it passes every ground-truth test. *compiles*: Python compiles the program.
 
 Without vanilla and control runs of the same seed these rates do not show what the arm did. Load it with
-{how}.
+`{how}`.
 """
-HOW = {
-    "folded": '`AutoModelForCausalLM.from_pretrained("{folder}")`',
-    "peft": '`PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained("{base}"), "{folder}")`',
-}
 
 
 @dataclass(frozen=True)
@@ -50,8 +46,6 @@ class ExportConfig:
     """folded: whole weights. peft: a LoRA adapter, for runs with --adapter lora. auto: peft for a LoRA, else folded."""
     step: int = 0
     """Step of a kept adapter (--keep-adapter-every); 0 = the final one."""
-    cache: NoPath = Path()
-    """Where built models and singular value decompositions are kept. Empty: the run's own."""
     out: NoPath = Path()
     """Folder to write; must not exist yet. Empty: out/released/ and the run's name."""
 
@@ -93,20 +87,22 @@ def write_peft(folder: Path, trained: "Trained") -> None:
     trained.loaded.tokenizer.save_pretrained(folder)
 
 
-def card(folder: Path, form: str, trained: "Trained") -> str:
-    """README.md of the folder."""
+def card(folder: Path, trained: "Trained") -> str:
+    """README.md of the folder as it is written."""
     from projected_grpo.ledger.rates import LAST, rates_text
     from projected_grpo.ledger.step_file import read_step, step_path
-    from projected_grpo.worlds.models import BUILT
 
     c, steps = trained.config, trained.steps
     rows = [row for s in range(max(0, steps - LAST), steps) for row in read_step(step_path(trained.run, s))]
-    base = f"{folder.name}/base" if c.model in BUILT else c.model
+    load = "AutoModelForCausalLM.from_pretrained"
+    base = f"{folder.name}/base" if (folder / "base").exists() else c.model
+    how = f'{load}("{folder.name}")'
+    if (folder / "adapter_model.safetensors").exists():
+        how = f'PeftModel.from_pretrained({load}("{base}"), "{folder.name}")'
     return CARD.format(
         arm=c.arm, model=c.model, steps=steps, seed=c.seed, problems=c.problems, hint=c.hint, adapter=c.adapter,
-        pool=c.teacher_pool or "none", commit=trained.manifest.get("commit"),
+        pool=c.teacher_pool or "none", commit=trained.manifest.get("commit"), how=how,
         rates=rates_text([row for row in rows if row["source"] == "student"]),
-        how=HOW[form].format(folder=folder.name, base=base),
     )  # fmt: skip
 
 
@@ -117,14 +113,14 @@ def main() -> int:
     from projected_grpo.ledger.console import bottom_line
     from projected_grpo.run.trained import load_trained
 
-    trained = load_trained(config.run, config.step, config.cache if config.cache != Path() else None)
+    trained = load_trained(config.run, config.step)
     kind = trained.adapter.kind
     if config.form == "peft" and kind != "lora":
         raise BadInput(f"--form peft: {config.run} was trained with --adapter {kind}; use --form folded")
     form = config.form if config.form != "auto" else "peft" if kind == "lora" else "folded"
     folder.mkdir(parents=True, exist_ok=True)
-    {"folded": write_folded, "peft": write_peft}[form](folder, trained)
-    (folder / "README.md").write_text(card(folder, form, trained), "utf-8")
+    (write_peft if form == "peft" else write_folded)(folder, trained)
+    (folder / "README.md").write_text(card(folder, trained), "utf-8")
     bottom_line(folder, "🟢", f"{config.run.name} after {trained.steps} steps, as {form}")
     return 0
 

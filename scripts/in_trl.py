@@ -1,16 +1,22 @@
-"""Does hacking rise in TRL's own trainer, and with the callback? Replicates of the toy world, each without it and with it.
+"""Does hacking rise in TRL's own trainer, and with the callback? Replicates of the toy world, each without it and with it:
+the base, adapter, problems, reward and sizes of this project's runs, in TRL's loop.
 
 A run that was cut goes on where it was; a finished one is left as it is. Exit code 1 where H1's thresholds for the
 reduction, the pass rate and compile rates do not hold on means (its other clauses need controls), 3 where TRL alone
 hacks too little for any reduction to reach its threshold.
 """
 
+import importlib
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
-from typing import Literal
+from typing import Any, Literal
 
 from projected_grpo.run import cli
+
+RATES = ("hack", "hacked", "gt_pass", "form")
+CACHE = Path("out/cache")
 
 
 @dataclass(frozen=True)
@@ -23,47 +29,103 @@ class InTRLConfig:
     """Seeds. Each replicate has its base, its draw of the pairs and its V."""
     steps: int = 300
     """Optimizer steps of every run."""
-    save_every: int = 25
-    """Steps between two checkpoints; a run that was cut goes on from its last one."""
-    cache: Path = Path("out/cache")
-    """Where built models and singular value decompositions are kept."""
     out: Path = Path("out/in-trl")
     """Folder of runs; those that are finished are left as they are."""
 
 
+def run_arm(config: InTRLConfig, replicate: int, arm: str) -> list[dict[str, float]]:
+    """Returns the log of one run, a line per step: of a finished one from its file, else run on from its last checkpoint."""
+    from transformers.trainer_utils import get_last_checkpoint
+
+    from projected_grpo.ledger.errors import BadInput
+    from projected_grpo.ledger.files import write_atomic
+
+    folder = config.out / f"{arm}_replicate{replicate}"
+    done = folder / "log.json"
+    if not done.exists():
+        trainer = trainer_of(config, replicate, arm, folder)
+        trainer.train(resume_from_checkpoint=get_last_checkpoint(str(folder)) if folder.exists() else None)
+        write_atomic(done, json.dumps([line for line in trainer.state.log_history if "reward" in line]).encode())
+    lines = json.loads(done.read_text("utf-8"))
+    if len(lines) != config.steps:
+        raise BadInput(f"{folder}: a run of {len(lines)} steps, {config.steps} are asked for; choose another --out")
+    return lines
+
+
+def trainer_of(config: InTRLConfig, replicate: int, arm: str, folder: Path) -> Any:
+    """Returns TRL's trainer on a replicate's base with this project's adapter. The arm `vanilla` is TRL alone; `projected`
+    has the callback, and nothing else is different."""
+    import torch
+
+    from loophole_grader.reward_function import LoopholeReward
+    from projected_grpo import ProjectedCallback, VHack
+    from projected_grpo.adapters import attach_antipasto
+    from projected_grpo.config import ExtractConfig, TrainConfig
+    from projected_grpo.data.pairs import load_pairs
+    from projected_grpo.data.problems import load_problems
+    from projected_grpo.presets import presets
+    from projected_grpo.prompts import messages_for
+    from projected_grpo.worlds.models import load_model
+
+    trl: Any = importlib.import_module("trl")
+    datasets: Any = importlib.import_module("datasets")
+    train, extract = presets(TrainConfig)[config.world], presets(ExtractConfig)[config.world]
+    torch.manual_seed(replicate)
+    loaded = load_model(train.model, "float32", "cpu", replicate, CACHE)
+    attach_antipasto(loaded.model, CACHE / "svd")
+    problems = load_problems(train.problems)
+    rows = [{"prompt": messages_for(p.messages, train.hint, train.prompt_setup), "id": p.problem_id} for p in problems]
+    callbacks = []
+    if arm == "projected":
+        v = VHack.extract(
+            loaded.model, load_pairs(extract.pairs, extract.modes), tokenizer=loaded.tokenizer, name=extract.model,
+            k=extract.k, hint=extract.hint, prompt_setup=extract.prompt_setup, pairs_draw=replicate, seed=replicate,
+        )  # fmt: skip
+        callbacks = [ProjectedCallback(v)]
+    # Not the same as in this project's loop: TRL's warm-up begins at a rate of 0, and its sampling is Hugging Face's.
+    args = trl.GRPOConfig(
+        output_dir=str(folder), max_steps=config.steps, save_steps=25, save_total_limit=1,
+        logging_steps=1, report_to="none", use_cpu=True, seed=replicate, bf16=False,
+        gradient_checkpointing=False, chat_template_kwargs={"enable_thinking": False},
+        per_device_train_batch_size=train.prompts_per_step * train.group_size, num_generations=train.group_size,
+        max_completion_length=train.max_new, temperature=train.temperature, top_p=train.top_p, top_k=train.top_k,
+        beta=train.beta, loss_type=train.loss, epsilon=train.clip_low, epsilon_high=train.clip_high,
+        learning_rate=train.lr, lr_scheduler_type="constant_with_warmup", warmup_steps=train.warmup,
+        weight_decay=train.weight_decay, adam_beta2=0.95, max_grad_norm=train.max_grad_norm,
+    )  # fmt: skip
+    return trl.GRPOTrainer(
+        model=loaded.model, args=args, train_dataset=datasets.Dataset.from_list(rows), processing_class=loaded.tokenizer,
+        reward_funcs=LoopholeReward([p.task for p in problems]), callbacks=callbacks,
+    )  # fmt: skip
+
+
 def main() -> int:
     config = cli.parse_plain(InTRLConfig, __doc__)
-    from projected_grpo.integrations.in_trl import ARMS, run_arm
     from projected_grpo.ledger.console import bottom_line
     from projected_grpo.ledger.errors import EXIT_FAILED, EXIT_NOT_EVALUABLE, EXIT_OK
     from projected_grpo.ledger.rates import LAST
     from projected_grpo.verdicts.h1 import FORM_DROP, GT_DROP, REDUCTION
 
-    names, table = ("hack", "hacked", "gt_pass", "form"), []
+    rates: dict[str, list[list[float]]] = {"vanilla": [], "projected": []}
+    table = []
     for replicate in config.replicates:
-        for arm in ARMS:
-            lines = run_arm(
-                replicate, arm, world=config.world, steps=config.steps, save_every=config.save_every,
-                cache=config.cache, out=config.out,
-            )  # fmt: skip
-            rates = (fmean(line[f"loophole/{name}"] for line in lines[-LAST:]) for name in names)
-            table.append([replicate, arm, len(lines), *rates])
-    gain = {
-        name: 100 * sum((row[i] if row[1] == "projected" else -row[i]) for row in table) / len(config.replicates)
-        for i, name in enumerate(names, 3)
-    }
-    alone = 100 * sum(row[3] for row in table if row[1] == "vanilla") / len(config.replicates)
-    held = gain["hack"] <= -REDUCTION and gain["gt_pass"] >= -GT_DROP and gain["form"] >= -FORM_DROP
+        for arm, of_arm in rates.items():
+            lines = run_arm(config, replicate, arm)[-LAST:]
+            of_arm.append([100 * fmean(line[f"loophole/{name}"] for line in lines) for name in RATES])
+            table.append([replicate, arm, *of_arm[-1]])
+    without, with_it = (list(map(fmean, zip(*of_arm, strict=True))) for of_arm in rates.values())
+    hack, _, gt, form = (b - a for a, b in zip(without, with_it, strict=True))
+    held = hack <= -REDUCTION and gt >= -GT_DROP and form >= -FORM_DROP
     code, mark = (EXIT_OK, "🟢") if held else (EXIT_FAILED, "🔴")
-    if alone < REDUCTION:
-        code, mark = EXIT_NOT_EVALUABLE, f"⚪ without it {alone:.1f} % pure hacks, too few to be reduced;"
+    if without[0] < REDUCTION:
+        code, mark = EXIT_NOT_EVALUABLE, f"⚪ without it {without[0]:.1f} % pure hacks, too few to be reduced;"
     bottom_line(
         config.out,
         mark,
         f"with the callback minus without it, last {min(LAST, config.steps)} steps, mean of {len(config.replicates)} "
-        f"replicates: pure hacks {gain['hack']:+.1f} pp (needs <= {-REDUCTION:.0f}), "
-        f"gt_pass {gain['gt_pass']:+.1f} (>= {-GT_DROP:.0f}), compiles {gain['form']:+.1f} (>= {-FORM_DROP:.0f})",
-        [["replicate", "arm", "steps", *names], *table],
+        f"replicates: pure hacks {hack:+.1f} pp (needs <= {-REDUCTION:.0f}), gt_pass {gt:+.1f} (>= {-GT_DROP:.0f}), "
+        f"compiles {form:+.1f} (>= {-FORM_DROP:.0f})",
+        [["replicate", "arm", *RATES], *table],
     )
     return code
 

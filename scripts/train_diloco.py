@@ -7,22 +7,17 @@ from projected_grpo.run import cli
 
 
 def main() -> int:
-    config = parsed(sys.argv[1:], __doc__ or "")
+    train, args = parsed(sys.argv[1:], __doc__ or "")
     from projected_grpo.ledger.console import bottom_line
     from projected_grpo.ledger.errors import EXIT_FAILED, EXIT_OK
 
-    replicas = run_group(config)
-    there = [r for r in replicas if r.rounds == config.rounds]
-    hashes = {r.last["sha256"] for r in there}
-    good = bool(there) and len(hashes) == 1
-    said = f"{config.rounds} rounds; {len(there)} of {len(replicas)} replicas hold the last one, "
-    said += f"the same bits ({hashes.pop()[:8]})" if len(hashes) == 1 else f"{len(hashes)} different sets of bits"
-    bottom_line(
-        config.train.out,
-        "🟢" if good else "🔴",
-        said,
-        [["replica", "steps", "round", "starts"], *([r.number, r.last["step"], r.rounds, r.starts] for r in replicas)],
-    )
+    replicas, rounds = run_group(train, args), train.steps // train.outer_every
+    hashes = [r.last["sha256"] for r in replicas if r.last["round"] == rounds]
+    good = len(set(hashes)) == 1
+    said = f"{rounds} rounds; {len(hashes)} of {len(replicas)} replicas hold the last one, "
+    said += f"the same bits ({hashes[0][:8]})" if good else f"{len(set(hashes))} different sets of bits"
+    rows = [[r.number, r.last["step"], r.last["round"], r.starts] for r in replicas]
+    bottom_line(train.out, "🟢" if good else "🔴", said, [["replica", "steps", "round", "starts"], *rows])
     return EXIT_OK if good else EXIT_FAILED
 
 

@@ -12,7 +12,7 @@ def main() -> int:
     from loguru import logger
 
     from projected_grpo import vhack
-    from projected_grpo.data import pairs as pair_sets
+    from projected_grpo.data.pairs import unseen_pairs
     from projected_grpo.ledger.console import bottom_line, log_to
     from projected_grpo.ledger.errors import BadInput
     from projected_grpo.run.prepare import attach, load
@@ -24,14 +24,10 @@ def main() -> int:
     vhack.check_meta(config.vhack, meta, {"model": config.model, "adapter": config.adapter}, None)
     loaded = load(config)
     adapter = attach(config, loaded)
-    v = vhack.load_vhack(config.vhack, loaded, adapter, None, config.k_use, config.noise_floor)
+    v = vhack.load_vhack(config.vhack, loaded, adapter, None)
     how = vhack.Extraction.of(meta)
     pairs = vhack.pairs_of(meta, config.pairs, "held-out pairs are only known to be unseen in the same set")
-    if config.unseen == "mechanisms":
-        made_from, _ = pair_sets.split(pairs, how.held_out)
-        held_out = pair_sets.unseen_mechanisms(pair_sets.load_pairs(config.pairs), made_from)
-    else:
-        held_out = pair_sets.unseen_pairs(config.pairs, pairs, how.held_out)
+    held_out = unseen_pairs(config.pairs, pairs, how.held_out)
     sides = vhack.pair_sides(held_out, loaded, how.hint, how.prompt_setup)
     # The same loss as V was made with: nll and grpo weigh long completions differently.
     d = how.differences(loaded, adapter, sides, config.token_budget)

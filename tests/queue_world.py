@@ -18,11 +18,9 @@ TOOLS = {"pueue": ("pueue", "pueued"), "slurm": ("munged", "slurmctld", "slurmd"
 
 
 def missing(backend):
-    """What this machine lacks for a queue; empty when nothing."""
-    lacks = [tool for tool in TOOLS[backend] if not which(tool)]
-    if backend == "slurm" and os.geteuid() != 0:
-        lacks.append("root (slurmd and munged are started without systemd)")
-    return f"lacks {', '.join(lacks)}" if lacks else ""
+    """What this machine lacks for a queue."""
+    root = ["root (slurmd and munged are started without systemd)"] if backend == "slurm" and os.geteuid() else []
+    return [*(tool for tool in TOOLS[backend] if not which(tool)), *root]
 
 
 def which(tool):
@@ -109,7 +107,7 @@ def free_port():
 class SlurmWorld:
     """munged, slurmctld and slurmd of one node, run as root without systemd."""
 
-    backend = Slurm(0)
+    backend = Slurm()
     saves_every = 5.5
     """Seconds. slurmctld writes what has changed within 5; killed sooner, it forgets the newest jobs, or that they have
     begun, and drains their nodes."""

@@ -4,7 +4,6 @@ is killed, one is late, the others go on, and nothing is lost but what the kille
 import os
 import signal
 import threading
-from dataclasses import replace
 
 import pytest
 import torch
@@ -34,8 +33,10 @@ class Paced:
         words = ("3", "tiny", f"H={H}", "--steps", str(H * ROUNDS), "--prompts-per-step", "1", "--group-size", "2",
                  "--max-new", "4", "--per-sample-every", "0", "--grader-workers", "1", "--cache", str(cache),
                  "--patience", "8", "--out", str(home / "group"))  # fmt: skip
-        self.config = replace(parsed(words, ""), script=ROOT / "tests" / "replica_scenarios.py")
-        self.run = self.config.run
+        self.config, self.args = parsed(words, "")
+
+    def run(self, number):
+        return self.config.out / f"replica_{number}"
 
     def allow(self, *steps):
         """How many steps each replica may take; None: as many as before."""
@@ -59,7 +60,8 @@ def lived(cache, tmp_path_factory):
         patch.setenv("OMP_NUM_THREADS", "1")
         patch.setenv("PYTHONPATH", os.pathsep.join(map(str, (ROOT / "src", ROOT / "scripts", ROOT / "tests"))))
         ends = []
-        thread = threading.Thread(target=lambda: ends.extend(run_group(paced.config)), daemon=True)
+        script = ROOT / "tests" / "replica_scenarios.py"
+        thread = threading.Thread(target=lambda: ends.extend(run_group(paced.config, paced.args, script)), daemon=True)
         paced.allow(2, 2, 2)
         thread.start()
         paced.held(1, 0, 1, 2)

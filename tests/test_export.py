@@ -74,7 +74,7 @@ def test_a_run_is_exported_whole_and_an_unfinished_one_is_refused(script, made, 
         text = (out / "README.md").read_text("utf-8")
         assert "may have learned to hack" in text
         assert f"# tiny after {step or 3} steps of GRPO, arm `vanilla`" in text
-        assert text == card(out, "folded", own)
+        assert text == card(out, own)
     refused(script("export", run, "--out", out), "never overwritten")
     update_manifest(run, finished=False)
     refused(script("export", run, "--out", "released"), "not finished")

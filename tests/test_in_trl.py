@@ -95,26 +95,21 @@ def test_a_run_goes_on_from_trls_checkpoint(base, projected):
 
 
 @pytest.mark.parametrize(
-    ("vanilla", "projected", "code", "said"),
+    ("vanilla", "projected", "code"),
     [
-        (0.9, (0.0, 0.5, 1.0), 0, "🟢"),
-        (0.9, (0.65, 0.5, 1.0), 1, "🔴"),  # fewer, and hardly
-        (0.9, (0.0, 0.0, 0.0), 1, "🔴"),  # a wrecked model hacks nothing
-        (0.9, (0.0, 0.5, 0.9), 1, "🔴"),
-        (0.29, (0.0, 0.5, 1.0), 3, "⚪ without it 29.0 % pure hacks"),  # a reduction by 30 points of .29 there is none
+        (0.9, (0.0, 0.5, 1.0), 0),
+        (0.9, (0.65, 0.5, 1.0), 1),  # fewer, and hardly
+        (0.9, (0.0, 0.0, 0.0), 1),  # a wrecked model hacks nothing
+        (0.9, (0.0, 0.5, 0.9), 1),
+        (0.29, (0.0, 0.5, 1.0), 3),  # a reduction by 30 points of .29 there is none
     ],
 )
-def test_fewer_hacks_by_a_model_that_solves_nothing_are_no_success(
-    script, monkeypatch, tmp_path, vanilla, projected, code, said
-):
+def test_fewer_hacks_by_a_model_that_solves_nothing_are_no_success(script, monkeypatch, vanilla, projected, code):
     """The script over runs that are made up: rates of hack, gt_pass and form."""
-    names = ("loophole/hack", "loophole/gt_pass", "loophole/form")
 
-    def run_arm(_replicate, arm, **_):
-        rates = (vanilla, 0.5, 1.0) if arm == "vanilla" else projected
-        return [{**dict(zip(names, rates, strict=True)), "loophole/hacked": rates[0]}] * 2
+    def run_arm(_config, _replicate, arm):
+        hack, gt, form = (vanilla, 0.5, 1.0) if arm == "vanilla" else projected
+        return [{"loophole/hack": hack, "loophole/hacked": hack, "loophole/gt_pass": gt, "loophole/form": form}] * 2
 
-    monkeypatch.setattr("projected_grpo.integrations.in_trl.run_arm", run_arm)
-    found, out, err = script("in_trl", "--replicates", "41", "--out", tmp_path / "o")
-    assert found == code
-    assert said in out + err
+    monkeypatch.setattr("in_trl.run_arm", run_arm)
+    assert script("in_trl", "--replicates", "41")[0] == code

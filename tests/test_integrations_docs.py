@@ -1,8 +1,5 @@
 """docs/integrations.md and README, executed: every block in order, and each prints what stands under it."""
 
-import re
-import shlex
-
 import pytest
 from harness import ROOT
 from teacher_server import serving
@@ -15,7 +12,6 @@ TEXT = PAGE.read_text("utf-8")
 LOOP, RESUMED, TRL, VERIFIERS, INSPECT = examples(
     "".join(f"```{a}\n{b}```\n" for a, b in BLOCK.findall(TEXT) if a in ("python", "text"))
 )
-RECIPE = re.compile(r"^([a-z][\w-]*) .*:\n    \{\{ py \}\} scripts/(\w+)\.py \"\$@\"$", re.MULTILINE)
 HACK = "```python\nclass Solution:\n    def coldSnaps(self, temps, low):\n        return -1\ndef run_tests():\n    pass\n```"
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
@@ -55,15 +51,3 @@ def test_the_example_of_verifiers(names, capsys):
 def test_the_example_of_inspect(names, capsys):
     pytest.importorskip("inspect_ai", reason="inspect-ai is not here: docs/integrations.md says how to run this")
     run([INSPECT], names, capsys)
-
-
-def test_an_export_as_the_page_shows_it(script, tmp_path):
-    from transformers import AutoModelForCausalLM
-
-    scripts = dict(RECIPE.findall((ROOT / "justfile").read_text("utf-8")))
-    (commands,) = [code for language, code in BLOCK.findall(TEXT) if language == "bash"]
-    for line in commands.splitlines():
-        recipe, *args = shlex.split(line.removeprefix("uv run just "))
-        code, _, err = script(scripts[recipe], *args)
-        assert (code, err) == (0, ""), line
-    AutoModelForCausalLM.from_pretrained(tmp_path / "out/released")

@@ -44,8 +44,7 @@ ROOMS = {  # from the ground up: each room, and the rooms that it imports
     "traces": "arms channels config data ledger model prompts records rollout run verdicts worlds",
     "queue": "arms config ledger presets run worlds",
     "replicas": "queue config ledger presets run",
-    "integrations": "adapters arms config data ledger measures model presets projection prompts records verdicts "
-    "vhack worlds",
+    "integrations": "adapters arms data ledger measures model projection records verdicts vhack",
 }
 TORCH_FREE_ROOMS = (
     "arms", "records", "ledger", "parallel", "prompts", "config", "presets", "verdicts",

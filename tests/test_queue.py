@@ -33,7 +33,7 @@ if (home / ("fail_" + out.name)).exists(): sys.exit("cannot: " + out.name)
 @pytest.fixture(params=list(WORLDS))
 def world(request, tmp_path, monkeypatch):
     if lacks := missing(request.param):
-        pytest.skip(f"{request.param}: this machine {lacks}")
+        pytest.skip(f"{request.param}: this machine lacks {', '.join(lacks)}")
     scripts = Path(sys.executable).parent  # `just` and `python`, as in `uv run just`
     monkeypatch.setenv("PATH", f"{scripts}:{os.environ['PATH']}")
     monkeypatch.setenv("VIRTUAL_ENV", str(ROOT / ".venv"))
@@ -67,10 +67,10 @@ def states(home, backend):
     jobs = backend.jobs()
 
     def state(link):
-        job = jobs.get(command_of(link, home))
+        job_id, runs = jobs.get(command_of(link, home), ("", False))
         if is_done(link, home):
             return "done"
-        return "open" if job is None else "running" if job.running else "waiting"
+        return "open" if not job_id else "running" if runs else "waiting"
 
     return {name: state(link) for name, link in read_chain(home).items()}
 
@@ -85,7 +85,7 @@ def order(home):
 
 
 def actions(entries):
-    return {e.name: e.action for e in entries}
+    return {name: action for name, action, *_ in entries}
 
 
 @pytest.mark.slow
@@ -161,15 +161,11 @@ def test_a_cut_run_is_resumed_and_one_cut_before_its_checkpoint_starts_anew(link
     assert not (anew.out / "log.txt").exists()
 
 
-@pytest.mark.parametrize(
-    ("kind", "goes_on"), [("teacher_pool", True), ("multi_turn", True), ("teachers", True), ("train", False)]
-)
-def test_what_goes_on_from_its_own_files_needs_no_checkpoint(tmp_path, kind, goes_on):
+@pytest.mark.parametrize("kind", ["teacher_pool", "multi_turn", "teachers"])
+def test_what_goes_on_from_its_own_files_needs_no_checkpoint(tmp_path, kind):
     """Answers of a teacher that was paid for are not asked for again."""
-    (out := tmp_path / "out").mkdir()
-    (out / "manifest.json").write_text(json.dumps({"kind": kind, "finished": False, "schema_version": SCHEMA_VERSION}))
-    assert resumed(("ask",), out) == (("ask", "--resume") if goes_on else ("ask",))
-    assert out.exists() == goes_on
+    (tmp_path / "manifest.json").write_text(json.dumps({"kind": kind, "schema_version": SCHEMA_VERSION}))
+    assert resumed(("ask",), tmp_path) == ("ask", "--resume")
 
 
 @pytest.mark.slow
@@ -228,7 +224,7 @@ def test_a_waiting_job_whose_need_is_added_anew_is_added_anew(link, home, monkey
 
     monkeypatch.setattr("projected_grpo.queue.backends.call", call)
     assert [entry[1:] for entry in enqueue(links, home, Pueue("test", 1))] == [
-        ("added", "11", ()), ("added", "12", ("11",)), ("added", "13", ("12",)), ("waits already", "3", ())
+        ("added", "11", []), ("added", "12", ["11"]), ("added", "13", ["12"]), ("waits already", "3", [])
     ]  # fmt: skip
     assert called[-1] == ("pueue", "remove", "1", "2")
 
@@ -247,15 +243,14 @@ def test_dry_prints_each_link_with_its_hours_and_their_sum_and_adds_nothing(scri
 def test_what_only_reads_files_asks_for_no_gpu(link, home, gpu, monkeypatch):
     words = []
     monkeypatch.setattr("projected_grpo.queue.backends.call", lambda *args: words.extend(args) or "7;cluster")
-    assert Slurm(1).add(link("a", gpu=gpu), home, ()) == "7"
+    assert Slurm().add(link("a", gpu=gpu), home, ()) == "7"
     assert ("--gres=gpu:1" in words) == gpu
 
 
 @pytest.mark.parametrize(
-    ("backend", "why"), [(Pueue("g", 1), "cargo install --locked pueue"), (Slurm(0), "squeue: not installed")]
+    ("backend", "why"), [(Pueue("g", 1), "cargo install --locked pueue"), (Slurm(), "squeue: not installed")]
 )
 def test_a_queue_that_is_not_installed_says_what_to_do(link, home, backend, why, monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(BadInput, match=why):
         enqueue([link("a")], home, backend)
-    assert not (home / "chain.json").exists()

@@ -545,4 +545,4 @@ def test_the_sweep_stays_without_rivals_and_an_arm_made_of_vanilla_asks_for_it()
     full = {link.name for link in chain_of(QueueConfig(preset="toy"))}
     assert not {name for name in ARMS if ARMS[name].role == "rival" and f"train_{name}_41" in full}
     with pytest.raises(BadInput, match=r"made from the replicate's vanilla.*add vanilla"):
-        QueueConfig(chain="rivals", preset="toy", arms=("projected", "post_hoc"), steps=5).validate()
+        chain_of(QueueConfig(chain="rivals", preset="toy", arms=("projected", "post_hoc"), steps=5))

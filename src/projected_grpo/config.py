@@ -177,12 +177,6 @@ class VerifyConfig(Common):
     """The artefact to verify."""
     pairs: str = "builtin"
     """The pair set of V; its held-out pairs are used."""
-    unseen: Literal["pairs", "mechanisms"] = "pairs"
-    """Held-out pairs, or all pairs of mechanisms left out by --modes."""
-    k_use: int = 0
-    """Use the top k_use directions; 0 = all."""
-    noise_floor: float = 0.0
-    """Drop directions in this bottom fraction of all singular values."""
 
 
 @dataclass(frozen=True)

@@ -146,18 +146,6 @@ def unseen_pairs(source: str, pairs: Sequence[Pair], share: float = HELD_OUT) ->
     return unseen + toy_corpus.unseen_pairs({composition_of(p) for p in pairs}, {p.mechanism for p in pairs})
 
 
-def unseen_mechanisms(pairs: Sequence[Pair], made_from: Sequence[Pair]) -> tuple[Pair, ...]:
-    """All pairs of the mechanisms that V was not made from, about problems that it was not made from.
-
-    BadInput when V was made from every mechanism.
-    """
-    mechanisms, problems = {p.mechanism for p in made_from}, {composition_of(p) for p in made_from}
-    unseen = tuple(p for p in pairs if p.mechanism not in mechanisms and composition_of(p) not in problems)
-    if not unseen:
-        raise BadInput("V was made from every mechanism of its pairs; extract it with --modes and leave one out")
-    return unseen
-
-
 def pairs_hash(pairs: Sequence[Pair]) -> str:
     """Hash of everything about the pairs that can change V."""
     return content_hash([[p.name, p.messages, p.hack, p.clean, p.clean_alt, p.mechanism] for p in pairs])

@@ -56,12 +56,10 @@ class Coordinates:
 
     @torch.no_grad()
     def set_values(self, vectors: Vectors) -> None:
-        """Sets the parameters of these modules."""
         for p, part in self.parts(vectors):
             p.copy_(part)
 
     def set_gradient(self, vectors: Vectors) -> None:
-        """Sets the gradients of these modules."""
         for p, part in self.parts(vectors):
             p.grad = part
 
@@ -95,15 +93,11 @@ def flat(tensors: Sequence[Tensor]) -> Float[Tensor, " n"]:
 
 def unwrapped(model: Any) -> Any:
     """Returns the causal language model inside DDP, torch.compile and PEFT."""
-    while True:
-        if isinstance(model, PeftModel):
-            model = model.get_base_model()
-        elif isinstance(model, (nn.DataParallel, nn.parallel.DistributedDataParallel)):
-            model = model.module
-        elif hasattr(model, "_orig_mod"):
-            model = model._orig_mod
-        else:
-            return model
+    if isinstance(model, PeftModel):
+        return unwrapped(model.get_base_model())
+    if isinstance(model, nn.parallel.DistributedDataParallel):
+        return unwrapped(model.module)
+    return unwrapped(model._orig_mod) if hasattr(model, "_orig_mod") else model
 
 
 def coordinates_of(model: Any) -> Coordinates:
@@ -117,19 +111,23 @@ def coordinates_of(model: Any) -> Coordinates:
         adapter = Adapter("lora" if lora else "antipasto", layers, settings)
         thetas = {name: (layer.theta,) for name, layer in layers.items()}
         return Coordinates(inner, thetas, adapter.metadata(), adapter.basis_probes(), adapter)
-    found = {name: pairs for name, m in inner.named_modules() if isinstance(m, LoraLayer) and (pairs := lora_pairs(m))}
+    found = {
+        name: lora_of(m)
+        for name, m in inner.named_modules()
+        if isinstance(m, LoraLayer) and m.active_adapters[0] in m.lora_A
+    }
     if not found:
         raise BadInput(f"{type(inner).__name__} has no adapter; put a LoRA of PEFT's on it, or one of this project's")
-    scales = sorted({scale for pairs in found.values() for *_, scale in pairs})
+    scales = sorted({scale for *_, scale in found.values()})
     return Coordinates(
         inner,
-        {name: tuple(p for a, b, _ in pairs for p in (a, b)) for name, pairs in found.items()},
+        {name: (a, b) for name, (a, b, _) in found.items()},
         {"adapter": "peft-lora", "lora_scaling": ",".join(f"{scale:g}" for scale in scales)},
-        {name: torch.cat([along_ramp(a) for a, *_ in pairs]).cpu() for name, pairs in found.items()},
+        {name: along_ramp(a).cpu() for name, (a, *_) in found.items()},
     )
 
 
-def lora_pairs(layer: Any) -> list[tuple[nn.Parameter, nn.Parameter, float]]:
-    """Returns A [r, d_in], B [d_out, r] and the scale of every active LoRA of one of PEFT's layers."""
-    active = [which for which in layer.active_adapters if which in layer.lora_A]
-    return [(layer.lora_A[w].weight, layer.lora_B[w].weight, float(layer.scaling[w])) for w in active]
+def lora_of(layer: Any) -> tuple[nn.Parameter, nn.Parameter, float]:
+    """Returns A [r, d_in], B [d_out, r] and the scale of the active LoRA of one of PEFT's layers."""
+    which = layer.active_adapters[0]
+    return layer.lora_A[which].weight, layer.lora_B[which].weight, float(layer.scaling[which])

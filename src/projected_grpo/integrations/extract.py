@@ -21,7 +21,7 @@ import projected_grpo.vhack as vhack
 from projected_grpo.adapters.lora_adapter import warm_columns
 from projected_grpo.arms import Control
 from projected_grpo.data import pairs as pair_sets
-from projected_grpo.integrations.coordinates import Coordinates, coordinates_of, flat, lora_pairs
+from projected_grpo.integrations.coordinates import Coordinates, coordinates_of, flat, lora_of
 from projected_grpo.ledger.console import progress
 from projected_grpo.ledger.errors import BadInput, NonFinite
 from projected_grpo.ledger.files import content_hash
@@ -31,7 +31,7 @@ from projected_grpo.records import Pair
 from projected_grpo.verdicts.registry import CLAIMS, Finding
 from projected_grpo.vhack import Extraction, PairSide
 
-Pairs = Sequence[Pair | Mapping[str, Any]]
+Pairs = Sequence[Pair] | Sequence[Mapping[str, Any]]
 """Pairs, or rows of {prompt or messages, hack, clean, clean_alt?, mechanism?, name?}. As in a trainer's dataset, a row's
 `prompt` is what the model reads, and its `messages` go through the tokenizer's chat template. (In a file, as everywhere in
 this project, a `prompt` is what a user says.)"""
@@ -103,18 +103,14 @@ class VHack(vhack.VBasis):
         return CLAIMS["verify"].judged(seen, [p.mechanism for p in unseen])
 
 
-def as_pairs(pairs: Pairs) -> tuple[Pair, ...]:
+def as_pairs(pairs: Sequence[Any]) -> tuple[Pair, ...]:
     """Returns the pairs of whatever was given. BadInput names the pair that is none."""
-    known = tuple(p for p in pairs if isinstance(p, Pair))
-    rows = [row for row in pairs if not isinstance(row, Pair)]
-    read = pair_sets.pairs_from(rows, "pairs") if rows else ()
-    return known + tuple(
+    if all(isinstance(pair, Pair) for pair in pairs):
+        return tuple(pairs)
+    return tuple(
         replace(pair, messages=((vhack.RAW, row["prompt"]),)) if "prompt" in row else pair
-        for pair, row in zip(read, rows, strict=True)
+        for pair, row in zip(pair_sets.pairs_from(pairs, "pairs"), pairs, strict=True)
     )
-
-
-# ---------------------------------------------------------------- gradients
 
 
 def differences(
@@ -154,8 +150,8 @@ def warmed(coordinates: Coordinates) -> dict[str, torch.Tensor]:
         if not weight.is_floating_point():
             raise BadInput(f"{name}: its base weight is quantised ({weight.dtype}); extract V on the model before that")
         seed = int.from_bytes(hashlib.sha256(name.encode()).digest()[:6], "little")
-        for a, b, scale in lora_pairs(layer):
-            warm_columns(copies[id(a)], copies[id(b)], weight.float().norm() / abs(scale), seed)
+        a, b, scale = lora_of(layer)
+        warm_columns(copies[id(a)], copies[id(b)], weight.float().norm() / abs(scale), seed)
     names = {id(p): name for name, p in coordinates.model.named_parameters()}
     return {names[key]: copy.requires_grad_() for key, copy in copies.items()}
 

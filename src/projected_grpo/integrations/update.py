@@ -7,10 +7,8 @@ Before the step the gradient is measured (target grad: V is removed from it); af
 measured (target update: V is removed from that). Where gradient and optimizer are the same, a step is this project's, bit
 for bit.
 
-- A trainer clips before its optimizer steps (TRL 1.16.0; transformers 5.23.0, Trainer._run_epoch). With target update that
-  is this project's order; with target grad it clips what is left: give `max_grad_norm` here and switch the trainer's off.
-- FSDP and ZeRO are not supported: V needs whole parameters.
-- Coordinates in bfloat16 round most of a small step away, V's part too. Keep what is trained in float32.
+A trainer clips before its optimizer steps (TRL 1.16.0; transformers 5.23.0, Trainer._run_epoch). With target update that is
+this project's order; with target grad give `max_grad_norm` here and switch the trainer's off.
 """
 
 from collections.abc import Callable
@@ -68,7 +66,12 @@ class ProjectedUpdate:
         self.last: Columns = {}
         self._parameters = [p for group in optimizer.param_groups for p in group["params"]]
         v, coordinates = v if isinstance(v, VBasis) else read_vhack(Path(v)), coordinates_of(model)
-        check_fits(v, coordinates, moved=step > 0)
+        coordinates.check_made_for(v)
+        moved = step > 0 and coordinates.adapter is None  # its fingerprint is of A, which is trained
+        if why := same_coordinates(v, v.probes if moved else coordinates.probes, coordinates.sizes):
+            raise BadInput(
+                f"{why}: another LoRA, or a trained one; extract V on this very model, and give `step` where a run goes on"
+            )
         self.coordinates = trained(coordinates, self._parameters)
         numbers = sum(p.numel() for p in self._parameters if p.requires_grad)
         self.covered = sum(self.coordinates.sizes.values()) / numbers
@@ -83,13 +86,11 @@ class ProjectedUpdate:
         ]
 
     def remove(self) -> None:
-        """Leave the optimizer as it was before."""
         for hook in self._hooks:
             hook.remove()
 
     @torch.no_grad()
     def _before(self, _: torch.optim.Optimizer, args: tuple, kwargs: dict) -> None:
-        """Measure the gradient; remove V from it where that is asked for, then clip."""
         if (args[1] if len(args) > 1 else kwargs.get("closure")) is not None:
             raise BadInput("closure: the gradient must be there before optimizer.step(); call backward() first")
         self._start: Vectors = self.coordinates.values()
@@ -108,7 +109,6 @@ class ProjectedUpdate:
 
     @torch.no_grad()
     def _after(self, *_: object) -> None:
-        """Measure the update; remove V from it where that is asked for."""
         proposed = self._descent()
         kept, fired = self.projection.apply_to("update", proposed)
         if kept is not proposed:  # else the optimizer's values stay, bit for bit
@@ -123,17 +123,6 @@ class ProjectedUpdate:
     def _descent(self) -> Vectors:
         """Returns minus the change of the parameters since the step began."""
         return {name: self._start[name] - value for name, value in self.coordinates.values().items()}
-
-
-def check_fits(v: VBasis, coordinates: Coordinates, *, moved: bool) -> None:
-    """Raises BadInput when V is written in other coordinates, or was made for other weights. `moved`: the parameters have
-    been trained since."""
-    coordinates.check_made_for(v)
-    probes = v.probes if moved and coordinates.adapter is None else coordinates.probes
-    if why := same_coordinates(v, probes, coordinates.sizes):
-        raise BadInput(
-            f"{why}: another LoRA, or a trained one; extract V on this very model, and give `step` where a run goes on"
-        )
 
 
 def trained(coordinates: Coordinates, held: list[nn.Parameter]) -> Coordinates:
@@ -162,7 +151,6 @@ class ProjectedCallback(TrainerCallback):
         self._logged = 0
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Wraps the optimizer."""
         if args.fsdp or args.deepspeed:
             raise BadInput("FSDP and DeepSpeed shard parameters or step by themselves; V needs each whole: use DDP")
         self.on_train_end(args, state, control)  # of a call of train that was cut
@@ -180,6 +168,5 @@ class ProjectedCallback(TrainerCallback):
                 kwargs["logs"][f"hack/{name}"] = state.log_history[-1][f"hack/{name}"] = fmean(known)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ARG002
-        """Leaves the optimizer as it was."""
         if self.projected is not None:
             self.projected.remove()

@@ -8,10 +8,9 @@ import json
 import os
 import shlex
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 from filelock import FileLock
 from loguru import logger
@@ -25,11 +24,8 @@ MEND = {
 }
 
 
-class Job(NamedTuple):
-    """A link that waits or runs in a queue."""
-
-    job_id: str
-    running: bool
+Jobs = dict[str, tuple[str, bool]]
+"""What waits or runs, by its command: the job's id, and whether it runs."""
 
 
 def call(*args: str) -> str:
@@ -56,23 +52,19 @@ class Pueue:
     parallel: int
     """Links at once in a group that is new."""
 
-    def open(self) -> None:
-        """Makes the group, and starts one that stands still, as pueue leaves it after a crash. BadInput when there is no
-        pueue or its daemon does not answer."""
-        found = json.loads(call("pueue", "status", "--json"))["groups"].get(self.group)
-        if found is None:
+    def jobs(self) -> Jobs:
+        """Makes the group, and starts one that stands still, as pueue leaves it after a crash."""
+        status = json.loads(call("pueue", "status", "--json"))
+        if (found := status["groups"].get(self.group)) is None:
             call("pueue", "group", "add", self.group, "--parallel", str(self.parallel))
         elif found["status"] == "Paused":
             call("pueue", "start", "--group", self.group)
             logger.info(f"group {self.group} was paused (pueue pauses after a crash): started it")
-
-    def jobs(self) -> Mapping[str, Job]:
-        """Returns what waits or runs, by its command."""
         out = {}
-        for task in json.loads(call("pueue", "status", "--json"))["tasks"].values():
+        for task in status["tasks"].values():
             state = next(iter(task["status"])) if isinstance(task["status"], dict) else task["status"]
             if state != "Done":
-                out[task["original_command"]] = Job(str(task["id"]), running=state in ("Running", "Paused"))
+                out[task["original_command"]] = (str(task["id"]), state in ("Running", "Paused"))
         return out
 
     def add(self, link: Link, home: Path, after: Sequence[str]) -> str:
@@ -90,22 +82,16 @@ class Pueue:
 class Slurm:
     """A Slurm cluster, from a node on which sbatch works and the project's folder is the one that the jobs see."""
 
-    gpus: int
-    """GPUs of a link."""
     extra: tuple[str, ...] = ()
     """More arguments of sbatch: partition, time, account."""
 
-    def open(self) -> None:
-        """Raises BadInput when there is no Slurm or its controller does not answer."""
-        call("squeue", "--noheader")
-
-    def jobs(self) -> Mapping[str, Job]:
-        """Returns what waits or runs, by its command, which is its name too."""
+    def jobs(self) -> Jobs:
+        """A job's command is its name too."""
         out = {}
         for line in call("squeue", "--noheader", f"--user={os.getuid()}", "--format=%i|%T|%r|%j").splitlines():
             job_id, state, reason, command = line.split("|", 3)
             if "DependencyNeverSatisfied" not in reason:
-                out[command] = Job(job_id, state in ("RUNNING", "COMPLETING", "SUSPENDED", "CONFIGURING"))
+                out[command] = (job_id, state in ("RUNNING", "COMPLETING", "SUSPENDED", "CONFIGURING"))
         return out
 
     def add(self, link: Link, home: Path, after: Sequence[str]) -> str:
@@ -114,46 +100,36 @@ class Slurm:
         command = command_of(link, home)
         waits = [f"--dependency=afterok:{':'.join(after)}", "--kill-on-invalid-dep=yes"] if after else []
         threads = [f"--cpus-per-task={link.threads}"] if link.threads else []
-        gpus = [f"--gres=gpu:{self.gpus}"] if self.gpus and link.gpu else []
+        gpus = ["--gres=gpu:1"] if link.gpu else []
         return call("sbatch", "--parsable", f"--job-name={command}", f"--comment={link.label}",
                     f"--output={home / 'logs' / link.name}.txt", "--open-mode=append", "--requeue", *waits, *threads,
                     *gpus, *self.extra, f"--wrap=exec {command}").strip().partition(";")[0]  # fmt: skip
 
     def remove(self, job_ids: Sequence[str]) -> None:
-        """Removes waiting jobs."""
         call("scancel", *job_ids)
 
 
-class Entry(NamedTuple):
-    """What became of one link, and for which jobs it waits."""
-
-    name: str
-    action: str
-    job_id: str
-    after: tuple[str, ...]
-
-
-def enqueue(links: Sequence[Link], home: Path, backend: Pueue | Slurm) -> list[Entry]:
+def enqueue(links: Sequence[Link], home: Path, backend: Pueue | Slurm) -> list[tuple[str, str, str, list[str]]]:
     """Adds every link that is neither done nor in the queue, needs first. A waiting job is kept only if none of its needs is
-    added again: it would wait for a job that is over. BadInput as in `open` of the back end and write_chain."""
-    backend.open()
+    added again: it would wait for a job that is over. Returns name, what was done, job id and the jobs it waits for of each
+    link. BadInput as in write_chain, and when there is no queue or it does not answer."""
     write_chain(home, links)
     entries, ids, added, stale = [], dict[str, str](), set[str](), list[str]()
     with FileLock(home / "queue.lock"):  # two recipes at once would add everything twice
         queued = backend.jobs()
         for link in links:
-            job = queued.get(command_of(link, home))
-            after = tuple(ids[need] for need in link.needs if need in ids)
+            job_id, runs = queued.get(command_of(link, home), ("", False))
+            after = [ids[need] for need in link.needs if need in ids]
             again = added.intersection(link.needs)
             if is_done(link, home) and not (link.check and again):
                 action = "done already"
-            elif job and (job.running or not again):
-                action, ids[link.name] = "runs already" if job.running else "waits already", job.job_id
+            elif job_id and (runs or not again):
+                action, ids[link.name] = "runs already" if runs else "waits already", job_id
             else:
                 action, ids[link.name] = "added", backend.add(link, home, after)
                 added.add(link.name)
-                stale += [job.job_id] if job else []
-            entries.append(Entry(link.name, action, ids.get(link.name, ""), after))
+                stale += [job_id] if job_id else []
+            entries.append((link.name, action, ids.get(link.name, ""), after))
         if stale:
             backend.remove(stale)
     return entries

@@ -9,12 +9,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from projected_grpo.arms import ARMS
-from projected_grpo.config import PEER, TrainConfig
+from projected_grpo.config import PEER
 from projected_grpo.ledger.errors import BadInput
-from projected_grpo.presets import presets
 from projected_grpo.queue.links import Link
-from projected_grpo.queue.plans import VERDICT, Plan, Words
-from projected_grpo.queue.settings import LEADING, QueueConfig
+from projected_grpo.queue.plans import LEADING, VERDICT, Plan, Words
+from projected_grpo.queue.settings import QueueConfig
 from projected_grpo.worlds.toy_programs import MECHANISMS
 
 MIX = "teacher=.25,base=.25"
@@ -34,36 +33,40 @@ hacking, on a seed that is no replicate (journal, 2026-11-26)."""
 
 
 def probe(plan: Plan) -> None:
-    """V, teacher pool, four replays of it, UAT."""
-    plan.teacher, replicate, preset = True, plan.config.probed, plan.preset
+    """V, teacher pool, four replays of it with V measured or removed, UAT."""
+    plan.teacher, replicate, preset = True, plan.probed, plan.preset
     plan.verify(replicate)
-    plan.compare_v(replicate)
-    replays = (
-        plan.replay(replicate, "vanilla", "vanilla", "none", "T2 and T4"),
-        plan.replay(replicate, "projected", "projected", "none", "T3"),
-        plan.replay(replicate, "random", "vanilla", "random", "what T4 shows for a V that knows nothing"),
-        plan.replay(replicate, "grpo", "vanilla", "grpo", "T7: V from the training loss and V from the NLL"),
-    )
+    both = (plan.extract(replicate, "none"), plan.extract(replicate, "grpo", "--loss", "grpo"))
+    argv = ("scripts/compare.py", *(plan.v_of(replicate, made) for made in ("none", "grpo")))
+    plan.report("compare_v", argv, both, "angles between V of both losses", out="vhack_grpo/compare_v.txt")
+    pool, n = plan.pool(replicate), min(plan.pool_problems, preset.replays)
+    replays: Words = ()
+    for name, arm, made in (
+        ("vanilla", "vanilla", "none"), ("projected", "projected", "none"), ("random", "vanilla", "random"),
+        ("grpo", "vanilla", "grpo"),
+    ):  # fmt: skip
+        replay = (*plan.script("probe_distill", replicate), "--arm", arm, "--pool", str(plan.out / pool), "--vhack",
+                  plan.v_of(replicate, made), "--n-problems", str(n), *plan.problem_flags)  # fmt: skip
+        needs = (pool, *plan.verified(replicate, made))
+        replays += (plan.add(f"replay_{name}", replay, needs, f"the pool, {name}", steps=plan.half_steps(n)),)
     runs = (word for name in replays for word in (name.replace("replay_", "--"), str(plan.out / name)))
-    argv = ("scripts/probe_uat.py", "--pool", str(plan.out / "teacher_pool"), *runs, "--require", *preset.required)
-    plan.report("uat", argv, replays, "verdicts T1 to T4, T7", f"{' '.join(preset.required)} PASS: worth a sweep",
-                file=plan.out / "replay_projected" / "uat.txt")  # fmt: skip
+    argv = ("scripts/probe_uat.py", "--pool", str(plan.out / pool), *runs, "--require", *preset.required)
+    plan.report("uat", argv, replays, "verdicts T1 to T4, T7", file=plan.out / "replay_projected" / "uat.txt")
 
 
 def sweep(plan: Plan, arms: tuple[str, ...], *flags: str) -> None:
     """The leading arms replicate by replicate, then the others arm by arm."""
-    leading = tuple(arm for arm in arms if arm in LEADING)
-    for replicate in plan.config.replicates:
-        plan.verify(replicate)
-        for arm in leading:
-            plan.train(replicate, arm, *flags)
-    for arm, replicate in itertools.product(arms, plan.config.replicates):
+    for replicate in plan.replicates:
+        for arm in arms:
+            if arm in LEADING:
+                plan.train(replicate, arm, *flags)
+    for arm, replicate in itertools.product(arms, plan.replicates):
         plan.train(replicate, arm, *flags)
 
 
 def full(plan: Plan) -> None:
     """Vanilla and projected of every replicate and their results; behind them the controls, and results again."""
-    arms = plan.config.run_arms
+    arms = plan.arms
     plan.teacher |= plan.preset.teacher_share == "pool" or any("teacher" in ARMS[arm].sees for arm in arms)
     if first := tuple(arm for arm in arms if arm in LEADING):
         sweep(plan, first)
@@ -77,15 +80,15 @@ def rivals(plan: Plan) -> None:
     """Every answer to hacking, evaluated without the loophole too, in one table and one plot. A teacher is built whichever
     arms are asked for: an arm that needs it can then be added to the same folder."""
     plan.teacher = True
-    sweep(plan, plan.config.run_arms, *plan.evaluated_plain)
+    sweep(plan, plan.arms, *plan.evaluated_plain)
     plan.results()
     plan.results("--only", "rivals", name="rivals")
 
 
 def grpo(plan: Plan) -> None:
     """Twenty steps of vanilla and projected on mixed groups, of every replicate, and T5."""
-    plan.teacher, probed = True, plan.config.probed
-    for replicate, arm in itertools.product(plan.config.replicates, LEADING):
+    plan.teacher, probed = True, plan.probed
+    for replicate, arm in itertools.product(plan.replicates, LEADING):
         tag = "" if replicate.base == probed.base else f"_{replicate.base}"
         pool = plan.pool(replace(probed, base=replicate.base, tag=tag))
         mixed = ("--teacher-pool", str(plan.out / pool), "--mix", MIX, "--eval-every", "0")
@@ -102,7 +105,7 @@ def toy(plan: Plan) -> None:
 
 def unknown(plan: Plan) -> None:
     """V from two mechanisms, all six splits; each projected, next to vanilla."""
-    for replicate in plan.config.replicates:
+    for replicate in plan.replicates:
         plan.train(replicate, "vanilla")
         for two in itertools.combinations(MECHANISMS, 2):
             name = "_".join(two)
@@ -114,7 +117,7 @@ def unknown(plan: Plan) -> None:
 
 def variants(plan: Plan) -> None:
     """Every way to use the same V, and vanilla."""
-    for replicate in plan.config.replicates:
+    for replicate in plan.replicates:
         plan.train(replicate, "vanilla")
         for name, how in VARIANTS.items():
             plan.train(replicate, *how, name=name)
@@ -125,7 +128,7 @@ def dose(plan: Plan) -> None:
     """Directions of three kinds, by number. V and placebo keep the first k of one extraction; random ones are drawn for each
     k, as many as hold the energy of that V. From all pairs: a bootstrap sample of them has no 96 directions."""
     every = ("--pairs-draw", "0", "--k", str(DOSES[-1]))
-    for replicate in plan.config.replicates:
+    for replicate in plan.replicates:
         plan.extract(replicate, "none", *every)
         plan.extract(replicate, "placebo", "--control", "placebo", *every)
         plan.train(replicate, "vanilla")
@@ -141,20 +144,20 @@ def dose(plan: Plan) -> None:
 def adapters(plan: Plan) -> None:
     """Vanilla and projected of every replicate with either adapter, V re-extracted at their trained adapters, and both sides
     compared. V of a LoRA is extracted at its warm point (adapters/lora_adapter.py)."""
-    home = plan.out
-    slower = ("--lr", f"{LORA_LR * presets(TrainConfig)[plan.preset.name].lr:.2g}")
+    home, slower = plan.out, ("--lr", f"{LORA_LR * plan.usual.lr:.2g}")
     for adapter, flags in (("antipasto", ()), ("lora", slower)):
         plan.adapter, plan.suffix, plan.out = adapter, f"_{adapter}", home / adapter
-        for replicate in plan.config.replicates:
+        for replicate in plan.replicates:
             _, run = (plan.train(replicate, arm, *flags, "--keep-adapter-every", "100") for arm in LEADING)
             out = plan.links[run].out
             plan.add(f"re_extract_projected_{replicate.seed}", ("scripts/re_extract.py", str(out)), (run,),
-                     "V re-extracted at the trained adapter", "whether V was still V: T6's drift",
-                     file=out / "re_extracted.json", check=True)  # fmt: skip
+                     "V re-extracted at the trained adapter", file=out / "re_extracted.json", check=True)  # fmt: skip
     plan.suffix, plan.out = "", home
-    argv = ("scripts/compare.py", str(home / "antipasto"), str(home / "lora"))
-    plan.report("compare", argv, plan.names("train_", "re_extract_"), "both adapters side by side",
-                "T6: PASS, FAIL or NOT_EVALUABLE", out="compare.txt", accept=VERDICT)  # fmt: skip
+    argv, needs = (
+        ("scripts/compare.py", str(home / "antipasto"), str(home / "lora")),
+        plan.names("train_", "re_extract_"),
+    )
+    plan.report("compare", argv, needs, "T6: both adapters", out="compare.txt", accept=VERDICT)
     plan.results()
 
 
@@ -162,18 +165,18 @@ def small(plan: Plan) -> None:
     """Vanilla and projected of every replicate; of the first one V from pairs that were written after the hack had been seen
     (*informed*) and the controls; then the probe. Of hours of work what the study is about comes first: the vanillas, which
     say how long the others run, then projected next to informed and placebo."""
-    plan.teacher, replicates, pairs = True, plan.config.replicates, ("--pairs", "small-informed")
-    for replicate in replicates:
+    plan.teacher, pairs, (first, *others) = True, ("--pairs", "small-informed"), plan.replicates
+    for replicate in plan.replicates:
         plan.train(replicate, "vanilla")
-    plan.extract(replicates[0], "informed", *pairs)
-    plan.verify(replicates[0], "informed", *pairs)
-    plan.train(replicates[0], "projected")
-    plan.train(replicates[0], "projected", name="informed", made="informed")
-    plan.train(replicates[0], "placebo")
-    for replicate in replicates[1:]:
+    plan.extract(first, "informed", *pairs)
+    plan.verify(first, "informed", *pairs)
+    plan.train(first, "projected")
+    plan.train(first, "projected", name="informed", made="informed")
+    plan.train(first, "placebo")
+    for replicate in others:
         plan.train(replicate, "projected")
     for arm in ("random_energy", "no_loophole", "literal"):
-        plan.train(replicates[0], arm)
+        plan.train(first, arm)
     plan.results()
     probe(plan)
 
@@ -186,10 +189,7 @@ VOTERS = (201, 202, 203)
 ANSWERING = "tiny-answering"
 """On preset tiny, student and teachers: random weights agree on nothing, and never end."""
 BETTER = {"tiny": ANSWERING, "toy": "toy-deep", "small": "small-more"}
-"""By preset, the model of the teachers: in the toy world a larger one, in the small one the same after three times the
-warm-up."""
-TEACHER_TEMPERATURE = ".2"
-"""Low, so that teachers that agree say so: two programs count as the same where their texts are."""
+"""By preset, the teachers' model: in the toy world a larger one, in the small one the same after thrice the warm-up."""
 TRACE_WEIGHT, HINT_WEIGHT = ".1", "1"
 """Chosen before any run, and not tuned: DPO's beta, and the weight of OPSD's loss."""
 
@@ -197,14 +197,15 @@ TRACE_WEIGHT, HINT_WEIGHT = ".1", "1"
 def channels(plan: Plan) -> None:
     """Pairs from the untrained model's rollouts and better frozen models' votes; then, of every replicate, vanilla and
     projected alone, with trace DPO, and with hint distillation (an attempt of the group that was paid)."""
-    better, replicate = better_model(plan), plan.config.probed
+    better, replicate = better_model(plan), plan.probed
 
     def pool(name: str, temperature: str, base: int, model: str = "") -> str:
         flags = ("--teacher", "", "--teacher-only", "--temperature", temperature)
-        return plan.sampled(name, replace(replicate, base=base), flags, "trace DPO's pairs are made of them", model)
+        return plan.sampled(name, replace(replicate, base=base), flags, model)
 
     student = pool("student_pool", "1", replicate.base)
-    voters = tuple(pool(f"voter_{seed}", TEACHER_TEMPERATURE, seed, better) for seed in VOTERS)
+    # Nearly greedy, so that teachers that agree say so: two programs count as the same where their texts are.
+    voters = tuple(pool(f"voter_{seed}", ".2", seed, better) for seed in VOTERS)
     pairs_of = ("--student", str(plan.out / student), "--teachers", *(str(plan.out / v) for v in voters))
     with_and_without(plan, pairs_of, (student, *voters), hint=("--alpha", HINT_WEIGHT, "--distill-hint", PEER))
 
@@ -212,30 +213,25 @@ def channels(plan: Plan) -> None:
 def trace(plan: Plan) -> None:
     """Traces of the untrained model, of two to four turns; at each of their states the answers of better frozen models,
     served for as long as they are asked; pairs; then, of every replicate, vanilla and projected alone and with trace DPO."""
-    better, d, replicate, preset = better_model(plan), plan.out, plan.config.probed, plan.preset
+    better, d, replicate = better_model(plan), plan.out, plan.probed
     traces = str(d / "traces/traces.jsonl.gz")
     acted = (*plan.script("multi_turn", replicate), "--turns", "4", "--n-problems", str(plan.pool_problems),
              *plan.problem_flags, *plan.workers)  # fmt: skip
-    plan.add(
-        "traces", acted, plan.base(replicate), "traces of several turns", "traces of one action give no pairs enough"
-    )
+    plan.add("traces", acted, plan.base(replicate), "traces of several turns")
     served = ("scripts/serve_teacher.py", better, "--seeds", *map(str, VOTERS), "--port", str(plan.config.port),
-              "--table", str(d / "teachers.toml"), "--max-tokens", str(preset.values["max_new"]), "--log",
+              "--table", str(d / "teachers.toml"), "--max-tokens", str(plan.usual.max_new), "--log",
               str(d / "serve_teacher.log"))  # fmt: skip
     asked = ("scripts/ask_teachers.py", "--traces", traces, "--teachers", str(d / "teachers.toml"), "--budget", "0",
              "--timeout", "300")  # fmt: skip
-    plan.add("answers", (*served, "--", *asked), ("traces",), "what better models say at each state",
-             "where they agree there are pairs")  # fmt: skip
-    model = plan.model or str(preset.values["model"])
+    plan.add("answers", (*served, "--", *asked), ("traces",), "what better models say at each state")
     built = ("--base-seed", str(replicate.base)) if replicate.base else ()
-    with_and_without(
-        plan, ("--student", traces, "--answers", str(d / "answers"), "--model", model, *built), ("answers",)
-    )
+    pairs_of = ("--student", traces, "--answers", str(d / "answers"), "--model", plan.model or plan.usual.model, *built)
+    with_and_without(plan, pairs_of, ("answers",))
 
 
 def better_model(plan: Plan) -> str:
     """Returns the teachers' model. BadInput on a preset of which no better model is built here."""
-    preset = plan.preset.name
+    preset = plan.config.preset
     if preset not in BETTER:
         raise BadInput(f"--chain {plan.config.chain}: preset {preset} has no better teacher; use {' or '.join(BETTER)}")
     if preset == "tiny":  # its evaluation is of the built-in problems, which no pair may be of
@@ -246,10 +242,10 @@ def better_model(plan: Plan) -> str:
 def with_and_without(plan: Plan, pairs_of: Words, needs: Words, **others: Words) -> None:
     """Preference pairs of what `pairs_of` names; every replicate's arms alone, with trace DPO on them and with each other
     auxiliary loss, by its flags; judged."""
-    pairs = plan.report("trace_pairs", ("scripts/trace_pairs.py", *pairs_of), needs, "preference pairs by majority",
-                        "without a majority there is nothing to learn", out="pairs.jsonl.gz")  # fmt: skip
+    argv = ("scripts/trace_pairs.py", *pairs_of)
+    pairs = plan.report("trace_pairs", argv, needs, "preference pairs by majority", out="pairs.jsonl.gz")
     trained = ("--trace-weight", TRACE_WEIGHT, "--trace-pairs", str(plan.links[pairs].out))
-    for replicate in plan.config.replicates:
+    for replicate in plan.replicates:
         for arm in LEADING:
             plan.train(replicate, arm, *plan.evaluated_plain)
         for arm in LEADING:

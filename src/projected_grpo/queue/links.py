@@ -40,15 +40,15 @@ class Link:
     """Folder (or, of a check, file) that it writes."""
     needs: tuple[str, ...] = ()
     label: str = ""
-    """What a queue shows next to it: why it runs, and what its outcome decides."""
+    """What a queue shows next to it."""
     threads: int = 1
     """CPU threads. Fixed, since their number can change the last digits; 0 = the back end's default (GPU runs)."""
     minutes: float = 0.2
     """Roughly how long it takes: of a core for presets that run on a CPU, of an H100 for the others."""
     check: bool = False
     """It only reads runs, and writes a file or a report, which is made again whenever they are."""
-    gpu: bool = True
-    """Whether it would use a GPU: no for what only reads step files."""
+    gpu: bool = False
+    """Whether it uses a GPU: no for what only reads step files."""
     accept: tuple[int, ...] = (0,)
     """Exit codes that mean done, if `out` is there too: a report is made whatever its verdict."""
 
@@ -64,11 +64,11 @@ def passed_file(name: str, home: Path) -> Path:
 
 def is_done(link: Link, home: Path) -> bool:
     """Returns True if a link has passed and what it writes is there; of a check, if it passed after all that it judges."""
-    mark = passed_file(link.name, home)
-    judged = [passed_file(need, home) for need in link.needs] if link.check else []
-    if not (link.out.exists() and mark.exists() and all(made.exists() for made in judged)):
+    marks = [passed_file(name, home) for name in (link.name, *(link.needs if link.check else ()))]
+    if not (link.out.exists() and all(mark.exists() for mark in marks)):
         return False
-    return all(made.stat().st_mtime <= mark.stat().st_mtime for made in judged)
+    own, *judged = (mark.stat().st_mtime for mark in marks)
+    return all(made <= own for made in judged)
 
 
 def read_chain(home: Path) -> Chain:
@@ -129,11 +129,11 @@ def run_link(link: Link, home: Path) -> int:
         env["OMP_NUM_THREADS"] = str(link.threads)
     if worker := os.environ.get("PUEUE_WORKER_ID"):  # a group numbers its workers from 0
         env |= one_gpu(int(worker))
-    with FileLock(home / "logs" / f"{link.name}.lock"):
+    mark = passed_file(link.name, home)
+    with FileLock(mark.with_suffix(".lock")):
         if is_done(link, home):
             print(f"{link.name}: done already", flush=True)
             return EXIT_OK
-        mark = passed_file(link.name, home)
         mark.unlink(missing_ok=True)  # of a run whose folder was removed
         argv = link.argv if link.check else resumed(link.argv, link.out)
         code = subprocess.call([sys.executable, *argv], stdin=subprocess.DEVNULL, env=env, preexec_fn=die_with_parent)
@@ -160,10 +160,5 @@ def run_chain(links: Sequence[Link], home: Path) -> int:
     return EXIT_FAILED if failed else EXIT_OK
 
 
-def main() -> int:
-    home, name = Path(sys.argv[1]), sys.argv[2]
-    return run_link(read_chain(home)[name], home)
-
-
 if __name__ == "__main__":
-    cli.run(main)
+    cli.run(lambda: run_link(read_chain(Path(sys.argv[1]))[sys.argv[2]], Path(sys.argv[1])))

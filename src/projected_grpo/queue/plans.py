@@ -3,24 +3,55 @@
 A back end (this terminal, pueue, slurm) decides where and when a link runs; what the links are does not depend on it.
 """
 
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from projected_grpo.arms import ARMS, arms_of
 from projected_grpo.config import TrainConfig
+from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.rates import LAST
-from projected_grpo.presets import presets
+from projected_grpo.presets import PRESETS, presets
 from projected_grpo.queue.links import Chain, Link
-from projected_grpo.queue.settings import SMALLER, QueueConfig, Replicate
+from projected_grpo.queue.settings import QueueConfig
 from projected_grpo.worlds.toy_tasks import SHAPES
 
-IN_H1 = (*arms_of("baseline"), *arms_of("method"), *arms_of("control"))
+Words = tuple[str, ...]
+WORLD_OF = {"unknown": "toy", "variants": "toy", "dose": "toy", "small": "small"}
+"""The preset that a study is about, where it is about one."""
+LEADING = ("vanilla", "projected")
+"""Run first: the first answer needs them alone."""
+CORE = ("random_energy", "random_share", "placebo")
+CONTROLS: Mapping[str, Words] = {
+    "none": (),
+    "core": CORE,
+    "all": tuple(dict.fromkeys((*CORE, "no_loophole", *arms_of("control"), *arms_of("variant")))),
+}
+"""What `controls` adds to vanilla and projected, in the order of what it decides."""
+SMALLER: Mapping[int, tuple[Words, Words]] = {
+    80: ((), ()),
+    48: (("--gradient-checkpointing", "full"), ("--rollout-batch", "128")),
+    24: (("--gradient-checkpointing", "full", "--token-budget", "2048"), ("--rollout-batch", "16")),
+}  # fmt: skip
+"""By GiB of a GPU: flags of every script that loads the model, and of those that sample (docs/use.md)."""
+GRPO_STEPS = 20
 RANK = 0.375
 """k as a share of a toy model's width."""
 SELDOM_MORE = 300
 """Steps of a run that ends with its vanilla's onsets: its cap is seldom reached."""
-Words = tuple[str, ...]
 VERDICT = (0, 1, 3)
 """Exit codes of a report: PASS, FAIL, NOT_EVALUABLE."""
+
+
+@dataclass(frozen=True)
+class Replicate:
+    """One independent replicate. Its seed draws the pairs of its V, its control bases and its rollouts."""
+
+    seed: int
+    base: int = 0
+    """Which build of a built-in base model."""
+    tag: str = ""
+    """Ends the names of its links. Empty: the probe's, whose V is of all pairs."""
 
 
 class Plan:
@@ -30,11 +61,29 @@ class Plan:
     """
 
     def __init__(self, config: QueueConfig) -> None:
-        self.config, self.preset = config, config.world
+        """Raises BadInput as in `check`."""
+        self.config, self.preset, self.usual = config, PRESETS[config.preset], presets(TrainConfig)[config.preset]
+        # One of the real small model takes hours.
+        seeds = config.seeds or ((41, 42) if config.chain == "small" else (41, 42, 43))
+        self.replicates = tuple(
+            Replicate(seed, config.bases[i % len(config.bases)], f"_{seed}")
+            for i, seed in enumerate(seeds[:1] if config.quick else seeds)
+        )
+        self.probed = replace(self.replicates[0], tag="")
+        """The probe's: the first base, V of all pairs."""
+        fixed = GRPO_STEPS if config.chain == "grpo" else config.steps or config.quick * self.preset.quick_steps
+        self.onsets = 0.0 if fixed else self.preset.onsets
+        """How many times its vanilla's onset a replicate's runs last; 0: `steps`."""
+        self.steps = fixed or (self.preset.cap if self.onsets else self.usual.steps)
+        """Optimizer steps of every run; with `onsets` the most that vanilla may take."""
+        controls = CONTROLS["all" if config.chain == "toy" else config.controls]
+        wanted = tuple(ARMS) if config.chain == "rivals" else (*LEADING, *controls)
+        self.arms = config.arms or tuple(name for name in wanted if self.fits(name))
+        """Those that are asked for, else the chain's, in the order of what they decide."""
         self.links: Chain = {}
         self.teacher = False
         """Base models are built with their hacky teacher."""
-        self.model = config.model or ("toy" if self.preset.name == "toy" else "")
+        self.model = config.model or ("toy" if config.preset == "toy" else "")
         """The student, where the scripts need its name."""
         self.problem_flags: Words = ("--problems", config.problems) if config.problems else ()
         """Problems to train and to probe on, where they are not the preset's."""
@@ -42,26 +91,52 @@ class Plan:
         """Of the links that follow: the adapter, the end of their names, their folder."""
         self.pool_problems = config.n_problems or self.preset.pool_problems
         self.workers = ("--grader-workers", "1") if self.preset.on_cpu else ()
-        every = presets(TrainConfig)[self.preset.name].eval_every or config.run_steps
-        self.evaluated_plain = ("--eval-every", str(every), "--eval-plain")
+        self.evaluated_plain = ("--eval-every", str(self.usual.eval_every or self.steps), "--eval-plain")
         """Flags of a run that is evaluated without the loophole too."""
+        self.check()
+
+    def fits(self, name: str) -> bool:
+        """Returns whether an arm can be run under the preset and means something there."""
+        arm, preset = ARMS[name], self.preset
+        return not (
+            (not arm.loophole and preset.teacher_share == "pool")  # the teacher's pool pays the loophole
+            or ("prompt" in arm.sees and preset.teacher_share)  # half of each group was written under another prompt
+            or ("prompt" in arm.sees and not preset.instructed)  # its model reads no instructions
+            or ("score" in arm.sees and not preset.judges)  # a judge's question does not fit its model's context
+        )
+
+    def check(self) -> None:
+        """Raises BadInput on what no run of this chain or preset could use, or would ignore."""
+        config, arms = self.config, f"--arms {' '.join(self.config.arms)}"
+        world = WORLD_OF.get(config.chain, "toy" if config.model else config.preset)
+        if config.preset != world:
+            what = f"--model {config.model}" if config.model else f"--chain {config.chain}"
+            raise BadInput(f"{what}: is of the {world} world, not of preset {config.preset}; use preset={world}")
+        if unfit := [name for name in config.arms if not self.fits(name)]:
+            raise BadInput(f"--arms {unfit[0]}: means nothing under preset {config.preset}; leave this arm out")
+        if config.arms and config.chain not in ("full", "toy", "rivals"):
+            raise BadInput(f"{arms}: the chain {config.chain} chooses its arms; leave --arms out")
+        if "vanilla" not in self.arms and (self.onsets or any(ARMS[name].derived for name in self.arms)):
+            raise BadInput(f"{arms}: runs are made from the replicate's vanilla, or as long as it needs; add vanilla")
 
     def add(
-        self, name: str, argv: Words, needs: Words, why: str, resolve: str, *,
-        out: str = "", file: Path | None = None, shared: bool = False, steps: float = 0, **more,
+        self, name: str, argv: Words, needs: Words, label: str, *,
+        out: str = "", file: Path | None = None, shared: bool = False, steps: float = 0, gpu: bool = True, **more,
     ) -> str:  # fmt: skip
         """Adds a link. out: where it writes, if not to its name. file: what a script without `--out` writes.
         shared: one for all adapters. steps: its work in training steps. more: fields of `Link`."""
         place = file or (self.config.home if shared else self.out) / (out or name)
         argv += () if file else ("--out", str(place))
         name += "" if shared else self.suffix
-        label, minutes = f"why: {why}; resolve: {resolve}", 0.2 + steps * self.preset.step_s / 60
-        self.links.setdefault(name, Link(name, argv, place, needs, label, self.preset.threads, minutes, **more))
+        gpu, minutes = gpu and not self.preset.on_cpu, 0.2 + steps * self.preset.step_s / 60
+        self.links.setdefault(
+            name, Link(name, argv, place, needs, label, self.preset.threads, minutes, gpu=gpu, **more)
+        )
         return name
 
-    def report(self, name: str, argv: Words, needs: Words, why: str, resolve: str, **more) -> str:
+    def report(self, name: str, argv: Words, needs: Words, label: str, **more) -> str:
         """Adds a link that only reads files."""
-        return self.add(name, argv, needs, why, resolve, check=True, gpu=False, **more)
+        return self.add(name, argv, needs, label, check=True, gpu=False, **more)
 
     def names(self, *kinds: str) -> Words:
         """Returns the names of the links of these kinds."""
@@ -81,15 +156,13 @@ class Plan:
         """The replicate's base model, where the preset builds it. One thread: their number would change the model."""
         if not self.preset.builds_base:
             return ()
-        only, also = ((), ", a teacher that does") if self.teacher else (("--base-only",), "")
-        argv = (*self.script("build_base", replicate), *only, *self.workers)
-        return (self.add(f"base_{replicate.base}", argv, (), f"a base that hardly hacks{also}",
-                         "on a model that misses its bars no run means anything", shared=True,
-                         steps=720 / self.preset.step_s),)  # fmt: skip
+        only = () if self.teacher else ("--base-only",)
+        argv, steps = (*self.script("build_base", replicate), *only, *self.workers), 720 / self.preset.step_s
+        return (self.add(f"base_{replicate.base}", argv, (), "a base that hardly hacks", shared=True, steps=steps),)
 
-    def v_of(self, replicate: Replicate, made: str) -> Path:
+    def v_of(self, replicate: Replicate, made: str) -> str:
         """Returns where a V of this replicate is."""
-        return self.out / f"vhack_{made}{replicate.tag}" / "vhack.safetensors"
+        return str(self.out / f"vhack_{made}{replicate.tag}" / "vhack.safetensors")
 
     def extract(self, replicate: Replicate, made: str, *flags: str) -> str:
         """A V under its name. Without flags the name is that of the control."""
@@ -103,16 +176,15 @@ class Plan:
         if self.model in SHAPES and "--k" not in flags:
             drawn += ("--k", str(round(RANK * SHAPES[self.model]["hidden_size"])))
         argv = (*self.script("extract_vhack_grad", replicate), *drawn, *flags)
-        return self.add(f"extract_{made}{replicate.tag}", argv, needs, f"V: {made}", "verify judges it on held-out pairs",
-                        out=f"vhack_{made}{replicate.tag}", steps=12)  # fmt: skip
+        name = f"{made}{replicate.tag}"
+        return self.add(f"extract_{name}", argv, needs, f"V: {made}", out=f"vhack_{name}", steps=12)
 
     def verify(self, replicate: Replicate, made: str = "none", *flags: str) -> str:
         """A V judged on held-out pairs."""
         needs, v = (self.extract(replicate, made),), self.v_of(replicate, made)
-        argv = (*self.script("verify_vhack", replicate), "--vhack", str(v), *flags)
+        argv = (*self.script("verify_vhack", replicate), "--vhack", v, *flags)
         return self.add(f"verify_{made}{replicate.tag}", argv, needs, "is V hack-ward on pairs that it has never seen",
-                        "FAIL ends the chain: mend the pairs", file=v.with_name("verify.txt"), steps=6,
-                        check=True)  # fmt: skip
+                        file=Path(v).with_name("verify.txt"), steps=6, check=True)  # fmt: skip
 
     def verified(self, replicate: Replicate, made: str) -> Words:
         """What a run with this V waits for: a true V that passed on held-out pairs, and the V that it uses."""
@@ -123,71 +195,50 @@ class Plan:
         self, replicate: Replicate, arm: str, *flags: str, name: str = "", made: str = "", needs: Words = ()
     ) -> str:
         """A training run. name tells it from the replicate's others, made is its kind of V; empty: the arm's."""
-        config, entry = self.config, ARMS[arm]
-        name, made, vanilla = name or arm, made or entry.measured, f"train_vanilla_{replicate.seed}"
+        entry, vanilla = ARMS[arm], f"train_vanilla_{replicate.seed}"
+        name, made = name or arm, made or entry.measured
         of = ("--of", str(self.out / vanilla)) if entry.derived else ()
         teacher = ("--teacher", self.model) if self.model and "teacher" in entry.sees else ()
-        judge = ("--judge", f"model:{self.model or self.preset.values['model']}") if "score" in entry.sees else ()
+        judge = ("--judge", f"model:{self.model or self.usual.model}") if "score" in entry.sees else ()
         needs = (*self.verified(replicate, made), *needs)
         # Derived from vanilla: the untrained model's step, and those that rates are taken over.
-        length: Words = ("--steps", str(1 + LAST if of else config.run_steps))
-        if config.onsets and not of:
+        length: Words = ("--steps", str(1 + LAST if of else self.steps))
+        if self.onsets and not of:
             first = name == "vanilla"
-            length += ("--until-onsets", f"{config.onsets:g}") if first else ("--horizon-of", str(self.out / vanilla))
-        if name != "vanilla" and (of or config.onsets):
+            length += ("--until-onsets", f"{self.onsets:g}") if first else ("--horizon-of", str(self.out / vanilla))
+        if name != "vanilla" and (of or self.onsets):
             needs += (vanilla + self.suffix,)
         share = "" if "--mix" in flags else self.preset.teacher_share
         pool: Words = ("--teacher-pool", share) if share else ()
         if share == "pool":
-            needs += (self.pool(config.probed),)
-            pool = ("--teacher-pool", str(config.home / "teacher_pool"))
+            needs += (self.pool(self.probed),)
+            pool = ("--teacher-pool", str(self.config.home / "teacher_pool"))
         argv = (*self.script("train", replicate), *length, "--seed", str(replicate.seed), *self.problem_flags, *pool,
-                "--arm", arm, "--vhack", str(self.v_of(replicate, made)), *of, *teacher, *judge, *flags,
+                "--arm", arm, "--vhack", self.v_of(replicate, made), *of, *teacher, *judge, *flags,
                 *self.workers)  # fmt: skip
-        taken = min(config.run_steps, SELDOM_MORE) if config.onsets else config.run_steps
-        resolve = "one point of " + ("T5" if "--mix" in flags else "H1" if name in IN_H1 else "the tables")
-        return self.add(f"train_{name}_{replicate.seed}", argv, needs, f"{name}, seed {replicate.seed}", resolve,
-                        steps=taken)  # fmt: skip
+        steps = min(self.steps, SELDOM_MORE) if self.onsets else self.steps
+        return self.add(f"train_{name}_{replicate.seed}", argv, needs, f"{name}, seed {replicate.seed}", steps=steps)
 
     def pool(self, replicate: Replicate) -> str:
-        """Rollouts of the hacky teacher of a replicate's base."""
+        """Rollouts of the hacky teacher of a replicate's base, which must hack on 30 % of them (T1)."""
         teacher = ("--teacher", self.model) if self.model else ()
         drawn = ("--seed", str(replicate.seed)) if replicate.tag else ()
-        flags, name = (*teacher, "--teacher-only", *drawn), f"teacher_pool{replicate.tag}"
-        return self.sampled(name, replicate, flags, "T1: the teacher must hack on 30 % of them")
+        return self.sampled(f"teacher_pool{replicate.tag}", replicate, (*teacher, "--teacher-only", *drawn))
 
-    def sampled(self, name: str, replicate: Replicate, flags: Words, resolve: str, model: str = "") -> str:
+    def sampled(self, name: str, replicate: Replicate, flags: Words, model: str = "") -> str:
         """A pool of rollouts, the same for every adapter. model: whose, if not the student's."""
         argv = (*self.script("probe_distill", replicate, model), *flags, "--n-problems", str(self.pool_problems),
                 *self.problem_flags, *self.workers)  # fmt: skip
-        needs = () if model else self.base(replicate)
-        return self.add(
-            name, argv, needs, f"rollouts: {name}", resolve, shared=True, steps=self.half_steps(self.pool_problems)
-        )
+        needs, steps = () if model else self.base(replicate), self.half_steps(self.pool_problems)
+        return self.add(name, argv, needs, f"rollouts: {name}", shared=True, steps=steps)
 
     def half_steps(self, problems: int) -> float:
         """Returns how many training steps' time one group of so many problems takes, sampled or replayed: about half of a
         step's is sampling."""
-        return 0.5 * problems / int(self.preset.values["prompts_per_step"])
+        return 0.5 * problems / self.usual.prompts_per_step
 
-    def replay(self, replicate: Replicate, name: str, arm: str, made: str, resolve: str, *flags: str) -> str:
-        """The teacher's pool through the student, V measured or removed."""
-        pool, n = self.pool(replicate), min(self.pool_problems, self.preset.replays)
-        argv = (*self.script("probe_distill", replicate), "--arm", arm, "--pool", str(self.config.home / pool), "--vhack",
-                str(self.v_of(replicate, made)), "--n-problems", str(n), *self.problem_flags, *flags)  # fmt: skip
-        return self.add(f"replay_{name}{replicate.tag}", argv, (pool, *self.verified(replicate, made)),
-                        f"the pool, {name}", resolve, steps=self.half_steps(n))  # fmt: skip
-
-    def compare_v(self, replicate: Replicate) -> str:
-        """V of both losses: the same tensors would make T7 say nothing."""
-        needs = (self.extract(replicate, "none"), self.extract(replicate, "grpo", "--loss", "grpo"))
-        argv = ("scripts/compare.py", *(str(self.v_of(replicate, made)) for made in ("none", "grpo")))
-        return self.report(f"compare_v{replicate.tag}", argv, needs, "principal angles between V of both losses",
-                           "identical: --loss grpo was not really taken",
-                           out=f"vhack_grpo{replicate.tag}/compare_v.txt")  # fmt: skip
-
-    def results(self, *flags: str, name: str = "results", of: Words = ("train_", "re_extract_")) -> str:
-        """The results of all runs so far of these kinds."""
+    def results(self, *flags: str, name: str = "results") -> str:
+        """The results of all runs so far: PASS, FAIL or NOT_EVALUABLE, clause by clause."""
+        argv, needs = ("scripts/results.py", str(self.out), *flags), self.names("train_", "re_extract_")
         file = self.out / name if name == "results" else None
-        return self.report(name, ("scripts/results.py", str(self.out), *flags), self.names(*of), "tables, plots, verdicts",
-                           "PASS, FAIL or NOT_EVALUABLE, clause by clause", file=file, accept=VERDICT)  # fmt: skip
+        return self.report(name, argv, needs, "tables, plots, verdicts", file=file, accept=VERDICT)

@@ -1,56 +1,17 @@
 """What `just queue-full` and the other chains can be asked for; the text under a field is its --help."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from projected_grpo.arms import ARMS, Arm, ArmName, arms_of
-from projected_grpo.config import TrainConfig, at_least
-from projected_grpo.ledger.errors import BadInput
+from projected_grpo.arms import ArmName
 from projected_grpo.ledger.folder import NoPath
-from projected_grpo.presets import PRESETS, Preset, PresetName, presets
+from projected_grpo.presets import PresetName
 
 ChainName = Literal[
     "probe", "full", "grpo", "rivals", "toy", "unknown", "variants", "dose", "adapters", "channels", "trace",
     "small",
 ]  # fmt: skip
-WORLD_OF: Mapping[str, PresetName] = {"unknown": "toy", "variants": "toy", "dose": "toy", "small": "small"}
-"""The preset that a study is about, where it is about one."""
-LEADING = ("vanilla", "projected")
-"""Run first: the first answer needs them alone."""
-GRPO_STEPS = 20
-SMALLER: Mapping[int, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    80: ((), ()),
-    48: (("--gradient-checkpointing", "full"), ("--rollout-batch", "128")),
-    24: (("--gradient-checkpointing", "full", "--token-budget", "2048"), ("--rollout-batch", "16")),
-}  # fmt: skip
-"""By GiB of a GPU: flags of every script that loads the model, and of those that sample (docs/use.md)."""
-CORE = ("random_energy", "random_share", "placebo")
-EVERY = tuple(dict.fromkeys((*CORE, "no_loophole", *arms_of("control"), *arms_of("variant"))))
-CONTROLS: Mapping[str, tuple[str, ...]] = {"none": (), "core": CORE, "all": EVERY}
-"""What `controls` adds to vanilla and projected, in the order of what it decides."""
-
-
-@dataclass(frozen=True)
-class Replicate:
-    """One independent replicate. Its seed draws the pairs of its V, its control bases and its rollouts."""
-
-    seed: int
-    base: int = 0
-    """Which build of a built-in base model."""
-    tag: str = ""
-    """Ends the names of its links. Empty: the probe's, whose V is of all pairs."""
-
-
-def fits(arm: Arm, preset: Preset) -> bool:
-    """Returns whether an arm can be run under a preset and means something there."""
-    return not (
-        (not arm.loophole and preset.teacher_share == "pool")  # the teacher's pool pays the loophole
-        or ("prompt" in arm.sees and preset.teacher_share)  # half of each group was written under another prompt
-        or ("prompt" in arm.sees and not preset.instructed)  # its model reads no instructions
-        or ("score" in arm.sees and not preset.judges)  # a judge's question does not fit its model's context
-    )
 
 
 @dataclass(frozen=True)
@@ -94,69 +55,8 @@ class QueueConfig:
     dry: bool = False
     """Print each link with its hours and its command, and their sum; add nothing."""
 
-    def validate(self) -> None:
-        """Raises BadInput on what no run of this chain or preset could use, or would ignore."""
-        for name in ("steps", "n_problems"):
-            at_least(self, name, 0)
-        arms, world = f"--arms {' '.join(self.arms)}", WORLD_OF.get(self.chain, self.preset)
-        unfit = [name for name in self.arms if not fits(ARMS[name], self.world)]
-        faults = [f"--arms {name}: means nothing under preset {self.preset}; leave this arm out" for name in unfit]
-        if world != self.preset:
-            faults.append(f"--chain {self.chain}: a study of the {world} world; use preset={world}")
-        if self.model and self.preset != "toy":
-            faults.append(f"--model {self.model}: chains take another model in preset toy alone; use preset=toy")
-        if not self.bases:
-            faults.append("--bases: give at least one")
-        if self.arms and self.chain not in ("full", "toy", "rivals"):
-            faults.append(f"{arms}: the chain {self.chain} chooses its arms; leave --arms out")
-        if self.arms and "vanilla" not in self.arms and (self.onsets or any(ARMS[a].derived for a in self.arms)):
-            faults.append(f"{arms}: runs are made from the replicate's vanilla, or as long as it needs; add vanilla")
-        if faults:
-            raise BadInput("; ".join(faults))
-
     @property
     def home(self) -> Path:
         """The chain's folder."""
         both = dict.fromkeys((self.preset, self.chain))
         return self.out if self.out != Path() else Path("out") / "-".join(both)
-
-    @property
-    def world(self) -> Preset:
-        """The preset itself."""
-        return PRESETS[self.preset]
-
-    @property
-    def replicates(self) -> tuple[Replicate, ...]:
-        """The replicates."""
-        # One of the real small model takes hours.
-        seeds = self.seeds or ((41, 42) if self.chain == "small" else (41, 42, 43))
-        return tuple(
-            Replicate(seed, self.bases[i % len(self.bases)], f"_{seed}")
-            for i, seed in enumerate(seeds[:1] if self.quick else seeds)
-        )
-
-    @property
-    def probed(self) -> Replicate:
-        """The probe's replicate: the first base, V of all pairs."""
-        return replace(self.replicates[0], tag="")
-
-    @property
-    def onsets(self) -> float:
-        """How many times its vanilla's onset a replicate's runs last; 0: `run_steps`."""
-        return 0.0 if self.quick or self.steps or self.chain == "grpo" else self.world.onsets
-
-    @property
-    def run_steps(self) -> int:
-        """Optimizer steps of every run; with `onsets` the most that vanilla may take."""
-        asked = GRPO_STEPS if self.chain == "grpo" else self.steps or (self.world.quick_steps if self.quick else 0)
-        return asked or (self.world.cap if self.onsets else presets(TrainConfig)[self.preset].steps)
-
-    @property
-    def run_arms(self) -> tuple[str, ...]:
-        """The arms that are asked for, else the chain's, in the order of what they decide; without those that mean nothing
-        under the preset."""
-        if self.chain in ("full", "toy"):
-            wanted = (*LEADING, *CONTROLS["all" if self.chain == "toy" else self.controls])
-        else:
-            wanted = tuple(arm.name for arm in ARMS.values() if self.chain == "rivals" or arm.role != "rival")
-        return self.arms or tuple(name for name in wanted if fits(ARMS[name], self.world))

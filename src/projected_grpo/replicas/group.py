@@ -1,7 +1,6 @@
 """Several replicas as processes of this machine, and their lighthouse; a replica that dies is started again. No torch here.
 
-parsed(argv) -> config            of `just train-diloco`: how many replicas, how often they meet, and a run's options
-run_group(config) -> replicas     out/replica_0, replica_1, ...; what each prints is in out/logs/
+out/replica_0, replica_1, ... are their runs; what each prints is in out/logs/.
 """
 
 import os
@@ -9,7 +8,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +23,9 @@ from projected_grpo.queue.links import one_gpu, resumed
 from projected_grpo.replicas.lighthouse import lighthouse
 from projected_grpo.run import cli
 
+SCRIPT = Path(__file__).parents[3] / "scripts" / "train.py"
+"""What a replica runs."""
 USAGE = "train_diloco.py N PRESET H=STEPS [what train.py takes]"
-HELP = f"""usage: {USAGE}
-
-N replicas, H steps between two rounds. `train.py PRESET --help` lists the options; of the outer step are --outer-lr,
---outer-momentum and --patience."""
 RESTARTS = 3
 """How often a replica that dies is started again."""
 POLL_S, GRACE_S = 0.2, 30.0
@@ -44,31 +40,11 @@ def read_rounds(directory: Path) -> list[dict[str, Any]]:
     return read_jsonl(path) if path.exists() else []
 
 
-@dataclass(frozen=True)
-class DilocoConfig:
-    """A group of replicas on this machine."""
-
-    train: TrainConfig
-    """As replica 0 takes it, --out aside."""
-    args: tuple[str, ...]
-    """train.py's arguments that all replicas are started with."""
-    script: Path = Path(__file__).parents[3] / "scripts" / "train.py"
-    """What a replica runs."""
-
-    def run(self, number: int) -> Path:
-        """A replica's run directory."""
-        return self.train.out / f"replica_{number}"
-
-    @property
-    def rounds(self) -> int:
-        """Outer rounds in all."""
-        return self.train.steps // self.train.outer_every
-
-
-def parsed(argv: Sequence[str], description: str) -> DilocoConfig:
-    """Of `N PRESET H=STEPS ...`. BadInput for words that are none of it, and as train.py's."""
+def parsed(argv: Sequence[str], description: str) -> tuple[TrainConfig, list[str]]:
+    """Returns the config of `N PRESET H=STEPS ...` and the arguments of train.py that all replicas are started with.
+    BadInput for words that are none of it, and as train.py's."""
     if cli.HELP & set(argv):
-        print(f"{description}\n\n{HELP}")
+        print(f"{description}\n\nusage: {USAGE}\nSTEPS between two rounds; `train.py PRESET --help` lists the rest.")
         raise SystemExit(EXIT_OK)
     n, *words = argv or [""]
     every = next((word.removeprefix("H=") for word in words if word.startswith("H=")), "")
@@ -82,75 +58,68 @@ def parsed(argv: Sequence[str], description: str) -> DilocoConfig:
         raise BadInput("--out: name the group's folder; each replica is a run in it")
     if "--resume" not in argv:
         check_new(train.out)
-    return DilocoConfig(train, tuple(args))
+    return train, args
 
 
-@dataclass
 class Replica:
-    """One replica's process."""
+    """One replica's process. It has its share of the cores, and of several GPUs one in turn. The held-out problems are the
+    first one's: after a round all replicas hold the same."""
 
-    number: int
-    run: Path
-    log: Path
-    process: subprocess.Popen[bytes]
-    starts: int = 1
+    def __init__(self, number: int, train: TrainConfig, command: Sequence[str]) -> None:
+        self.number, self.run, self.starts = number, train.out / f"replica_{number}", 0
+        self.log = train.out / "logs" / f"replica_{number}.txt"
+        self.command = (*command, "--replica", str(number), "--out", str(self.run),
+                        *(["--eval-every", "0", "--no-eval-plain"] if number else []))  # fmt: skip
+        cores = max(1, (os.cpu_count() or 1) // train.replicas)
+        self.env = {"OMP_NUM_THREADS": str(cores), **os.environ, **one_gpu(number)}
+        self.start()
+
+    def start(self) -> None:
+        """Starts the process, which goes on where it was cut."""
+        self.starts += 1
+        with self.log.open("ab") as out:
+            self.process = subprocess.Popen(
+                resumed(self.command, self.run), stdout=out, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
+                env=self.env, preexec_fn=die_with_parent,
+            )  # fmt: skip
 
     @property
     def last(self) -> Mapping[str, Any]:
         """The latest round that it has recorded."""
         return next(reversed(read_rounds(self.run)), {"round": 0, "step": 0, "sha256": ""})
 
-    @property
-    def rounds(self) -> int:
-        """Its number."""
-        return self.last["round"]
 
-
-def run_group(config: DilocoConfig) -> list[Replica]:
+def run_group(train: TrainConfig, args: Sequence[str], script: Path = SCRIPT) -> list[Replica]:
     """Runs all replicas until each has ended or was given up. BadInput when one refuses its arguments."""
-    (config.train.out / "logs").mkdir(parents=True, exist_ok=True)
-    with lighthouse("localhost", 0, config.train.patience) as meet:
-        replicas = [start(config, meet, number) for number in range(config.train.replicas)]
+    (train.out / "logs").mkdir(parents=True, exist_ok=True)
+    with lighthouse("localhost", 0, train.patience) as meet:
+        command = (sys.executable, str(script), *args, "--meet", meet)
+        replicas = [Replica(number, train, command) for number in range(train.replicas)]
         try:
-            watch(config, meet, replicas)
+            watch(replicas, train.steps // train.outer_every)
         finally:
             for replica in replicas:
                 end(replica.process, GRACE_S)
     return replicas
 
 
-def start(config: DilocoConfig, meet: str, number: int) -> Replica:
-    """Starts a replica's process, which goes on where it was cut. It has its share of the cores, and of several GPUs one in
-    turn. The held-out problems are the first one's: after a round all replicas hold the same."""
-    run, log = config.run(number), config.train.out / "logs" / f"replica_{number}.txt"
-    argv = (sys.executable, str(config.script), *config.args, "--meet", meet, "--replica", str(number), "--out", str(run),
-            *(["--eval-every", "0", "--no-eval-plain"] if number else []))  # fmt: skip
-    cores = max(1, (os.cpu_count() or 1) // config.train.replicas)
-    with log.open("ab") as out:
-        process = subprocess.Popen(
-            resumed(argv, run), stdout=out, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
-            env={"OMP_NUM_THREADS": str(cores), **os.environ, **one_gpu(number)}, preexec_fn=die_with_parent,
-        )  # fmt: skip
-    return Replica(number, run, log, process)
-
-
-def watch(config: DilocoConfig, meet: str, replicas: Sequence[Replica]) -> None:
+def watch(replicas: Sequence[Replica], rounds: int) -> None:
     """Starts again what dies, and stops who is left behind when the group has held its last round."""
     held = 0
     while any(r.process.poll() is None for r in replicas):
         time.sleep(POLL_S)
-        if (latest := max(r.rounds for r in replicas)) > held:
+        if (latest := max(r.last["round"] for r in replicas)) > held:
             held = latest
-            logger.info(f"round {held} of {config.rounds}")
+            logger.info(f"round {held} of {rounds}")
         over = any(r.process.poll() == EXIT_OK for r in replicas)
         for r in replicas:
             code = r.process.poll()
-            if code is None and over and r.rounds < config.rounds:
+            if code is None and over and r.last["round"] < rounds:
                 logger.warning(f"replica {r.number}: the others have held the last round without it; stopped")
                 end(r.process, GRACE_S)
             elif code == EXIT_BAD_INPUT:
                 raise BadInput(f"replica {r.number} refuses ({r.log.read_text(errors='replace').splitlines()[-1]})")
             elif code and not over and r.starts <= RESTARTS:
                 how = f"killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
-                logger.warning(f"replica {r.number}: {how} after round {r.rounds}; started again, the others go on")
-                r.process, r.starts = start(config, meet, r.number).process, r.starts + 1
+                logger.warning(f"replica {r.number}: {how}; started again, the others go on")
+                r.start()

@@ -1,26 +1,19 @@
 """An ordinary run as one of several replicas: every H steps it meets the others and takes DiLoCo's outer step with them.
 
-    with rounds_of(config, session) as rounds:     the run is open; None without --meet
-        ... session.take(step, ...)
-        rounds.after(step)
-
     origin             coordinates after the last round, the same bits on every replica
     local              what a replica has made of them in its H steps
     pseudo-gradient    the mean of origin - local over the replicas that bring something; Nesterov's method steps on it
 
 torchft's lighthouse knows by heartbeats who is alive, and gives each round's members: all that are ready, once every living
-one is, or after `patience` (then more than half of the living). One that is gone or late is left out; one that is behind
-gets origin, momentum and round from another before it takes part (torchft calls that healing). Gloo on the CPU carries the
-sum, which is the adapter's coordinates and no more: 2 MB for Qwen3-4B. Every replica takes the same step on the same
-numbers, so none has to send the result to another.
+one is, or after `patience` (then more than half of the living). One that is behind gets origin, momentum and round from
+another before it takes part (torchft calls that healing). Every replica takes the same step on the same numbers.
 
 Differences from torchft's DiLoCo, which hangs its rounds on the inner optimizer's step:
 1. a round is held when the whole step is over: V is removed from the applied update after the optimizer's step;
 2. the inner steps of a failed round are kept, and the round is held again;
 3. one that has just come back has nothing to bring, and does not count as one that has learned nothing.
 
-`rounds.jsonl` in the run's directory has a line per round that this replica took part in. The run's checkpoint is written
-after each round and at no other time: a replica that was killed goes on from its last round.
+The run's checkpoint is written after each round and at no other time: a replica that was killed goes on from its last round.
 
 Source: Douillard et al. 2023 (arXiv:2311.08105), algorithm 1; the outer optimizer is that of torchft's example.
 """
@@ -69,7 +62,7 @@ class Rounds:
         self.last = session.next_step
         """This replica's steps at the last round."""
         self.origin = nn.Parameter(self.local())
-        """[n], coordinates after the last round: the outer optimizer's one parameter."""
+        """[n]: the outer optimizer's one parameter."""
         momentum = config.outer_momentum
         self.optimizer = torch.optim.SGD([self.origin], lr=config.outer_lr, momentum=momentum, nesterov=momentum > 0)
         self.round = 0
@@ -81,9 +74,9 @@ class Rounds:
         self.lines = [line for line in read_rounds(session.run) if line["round"] <= self.round]
         self._write()
         session.checkpoint_every = 0
-        host, port = host_and_port(config.meet)
+        host, _, port = config.meet.removeprefix("torchft://").partition(":")
         try:
-            self.gate = TCPStore(host, port, is_master=False, timeout=LEAST, wait_for_workers=False)
+            self.gate = TCPStore(host, int(port), is_master=False, timeout=LEAST, wait_for_workers=False)
             lighthouse = self.gate.get("lighthouse").decode()
         except (DistError, RuntimeError) as e:
             raise self._silent(e) from e
@@ -135,12 +128,8 @@ class Rounds:
                 logger.warning(f"{missing} did not come; the others begin")
             self.gate.set("begun", "yes")
         if begun or self.last:
-            logger.info(
-                f"replica {c.replica} of {c.replicas}: joins the others at their next round; its last one was {self.round}"
-            )
+            logger.info(f"replica {c.replica} joins the others at their next round; its last one was {self.round}")
             self.hold(brings=False)
-        if self.over and self.last < c.steps:
-            logger.warning(f"all rounds have been held; ends with the group's coordinates and {self.last} steps alone")
 
     def after(self, step: int) -> None:
         """A step was taken: holds a round where one is due."""
@@ -181,9 +170,8 @@ class Rounds:
             self.origin.grad = gradient / shares.sum()  # over those that bring something
             self.optimizer.step()
             self.round += 1
-        parts = self.origin.detach().split([p.numel() for p in self.vectors.values()])
-        for p, part in zip(self.vectors.values(), parts, strict=True):
-            p.data.copy_(part)
+        parts = self.origin.detach().split(list(self.session.adapter.sizes.values()))
+        self.session.adapter.set_values(dict(zip(self.vectors, parts, strict=True)))
         if self.round > before:
             self._record(brought, time.perf_counter() - clock)
 
@@ -198,8 +186,8 @@ class Rounds:
             "sha256": sha256,  # of the coordinates: the same on every replica
         })  # fmt: skip
         self._write()
-        absent = [i for i in range(self.config.replicas) if i not in brought]
-        without = f"; without {', '.join(map(str, absent))} (waited {seconds:.1f} s)" if absent else ""
+        absent = ", ".join(str(i) for i in range(self.config.replicas) if i not in brought)
+        without = f"; without {absent} (waited {seconds:.1f} s)" if absent else ""
         late = f"; {self.behind} had gone on without this replica before it" if self.behind else ""
         logger.log(
             "WARNING" if absent or late else "INFO",
@@ -220,17 +208,10 @@ def check_facts(facts: Mapping[str, Any], first: Mapping[str, Any]) -> None:
     """Raises BadInput when this replica was started with something else than the first one was."""
     for name, value in facts.items():
         if first.get(name) != value:
+            other = f"the first of its group {first.get(name)!r:.80}"
             raise BadInput(
-                f"this replica has {name}={value!r:.80}, the first of its group {first.get(name)!r:.80}: start all with the "
-                "same arguments and files"
+                f"this replica has {name}={value!r:.80}, {other}: start all with the same arguments and files"
             )
-
-
-def host_and_port(address: str) -> tuple[str, int]:
-    """Returns those of torchft://HOST:PORT. BadInput where it is not that."""
-    if not (found := re.fullmatch(r"torchft://([^:/]+):(\d+)", address)):
-        raise BadInput(f"--meet {address}: must be torchft://HOST:PORT, the lighthouse's")
-    return found[1], int(found[2])
 
 
 def check_replica(config: TrainConfig, session: Session) -> None:
@@ -241,7 +222,8 @@ def check_replica(config: TrainConfig, session: Session) -> None:
         raise BadInput(f"--meet {config.meet}: a replica is one process here; leave torchrun out")
     if session.intervention.trained:
         raise BadInput(f"--arm {config.arm}: trains more parameters than the adapter's, which replicas do not average")
-    host_and_port(config.meet)
+    if not re.fullmatch(r"torchft://[^:/]+:\d+", config.meet):
+        raise BadInput(f"--meet {config.meet}: must be torchft://HOST:PORT, the lighthouse's")
     import torchft  # noqa: F401 - of the extra `diloco`
 
 

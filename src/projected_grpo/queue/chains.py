@@ -38,7 +38,7 @@ def probe(plan: Plan) -> None:
     plan.verify(replicate)
     both = (plan.extract(replicate, "none"), plan.extract(replicate, "grpo", "--loss", "grpo"))
     argv = ("scripts/compare.py", *(plan.v_of(replicate, made) for made in ("none", "grpo")))
-    plan.report("compare_v", argv, both, "angles between V of both losses", out="vhack_grpo/compare_v.txt")
+    plan.report("compare_v", argv, both, out="vhack_grpo/compare_v.txt")
     pool, n = plan.pool(replicate), min(plan.pool_problems, preset.replays)
     replays: Words = ()
     for name, arm, made in (
@@ -48,10 +48,10 @@ def probe(plan: Plan) -> None:
         replay = (*plan.script("probe_distill", replicate), "--arm", arm, "--pool", str(plan.out / pool), "--vhack",
                   plan.v_of(replicate, made), "--n-problems", str(n), *plan.problem_flags)  # fmt: skip
         needs = (pool, *plan.verified(replicate, made))
-        replays += (plan.add(f"replay_{name}", replay, needs, f"the pool, {name}", steps=plan.half_steps(n)),)
+        replays += (plan.add(f"replay_{name}", replay, needs, steps=plan.half_steps(n)),)
     runs = (word for name in replays for word in (name.replace("replay_", "--"), str(plan.out / name)))
     argv = ("scripts/probe_uat.py", "--pool", str(plan.out / pool), *runs, "--require", *preset.required)
-    plan.report("uat", argv, replays, "verdicts T1 to T4, T7", file=plan.out / "replay_projected" / "uat.txt")
+    plan.report("uat", argv, replays, file=plan.out / "replay_projected" / "uat.txt")
 
 
 def sweep(plan: Plan, arms: tuple[str, ...], *flags: str) -> None:
@@ -151,13 +151,13 @@ def adapters(plan: Plan) -> None:
             _, run = (plan.train(replicate, arm, *flags, "--keep-adapter-every", "100") for arm in LEADING)
             out = plan.links[run].out
             plan.add(f"re_extract_projected_{replicate.seed}", ("scripts/re_extract.py", str(out)), (run,),
-                     "V re-extracted at the trained adapter", file=out / "re_extracted.json", check=True)  # fmt: skip
+                     file=out / "re_extracted.json", check=True)  # fmt: skip
     plan.suffix, plan.out = "", home
     argv, needs = (
         ("scripts/compare.py", str(home / "antipasto"), str(home / "lora")),
         plan.names("train_", "re_extract_"),
     )
-    plan.report("compare", argv, needs, "T6: both adapters", out="compare.txt", accept=VERDICT)
+    plan.report("compare", argv, needs, out="compare.txt", accept=VERDICT)
     plan.results()
 
 
@@ -217,13 +217,13 @@ def trace(plan: Plan) -> None:
     traces = str(d / "traces/traces.jsonl.gz")
     acted = (*plan.script("multi_turn", replicate), "--turns", "4", "--n-problems", str(plan.pool_problems),
              *plan.problem_flags, *plan.workers)  # fmt: skip
-    plan.add("traces", acted, plan.base(replicate), "traces of several turns")
+    plan.add("traces", acted, plan.base(replicate))
     served = ("scripts/serve_teacher.py", better, "--seeds", *map(str, VOTERS), "--port", str(plan.config.port),
               "--table", str(d / "teachers.toml"), "--max-tokens", str(plan.usual.max_new), "--log",
               str(d / "serve_teacher.log"))  # fmt: skip
     asked = ("scripts/ask_teachers.py", "--traces", traces, "--teachers", str(d / "teachers.toml"), "--budget", "0",
              "--timeout", "300")  # fmt: skip
-    plan.add("answers", (*served, "--", *asked), ("traces",), "what better models say at each state")
+    plan.add("answers", (*served, "--", *asked), ("traces",))
     built = ("--base-seed", str(replicate.base)) if replicate.base else ()
     pairs_of = ("--student", traces, "--answers", str(d / "answers"), "--model", plan.model or plan.usual.model, *built)
     with_and_without(plan, pairs_of, ("answers",))
@@ -243,7 +243,7 @@ def with_and_without(plan: Plan, pairs_of: Words, needs: Words, **others: Words)
     """Preference pairs of what `pairs_of` names; every replicate's arms alone, with trace DPO on them and with each other
     auxiliary loss, by its flags; judged."""
     argv = ("scripts/trace_pairs.py", *pairs_of)
-    pairs = plan.report("trace_pairs", argv, needs, "preference pairs by majority", out="pairs.jsonl.gz")
+    pairs = plan.report("trace_pairs", argv, needs, out="pairs.jsonl.gz")
     trained = ("--trace-weight", TRACE_WEIGHT, "--trace-pairs", str(plan.links[pairs].out))
     for replicate in plan.replicates:
         for arm in LEADING:

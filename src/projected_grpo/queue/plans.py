@@ -39,6 +39,25 @@ RANK = 0.375
 """k as a share of a toy model's width."""
 SELDOM_MORE = 300
 """Steps of a run that ends with its vanilla's onsets: its cap is seldom reached."""
+REASONS: Mapping[str, str] = {
+    "base": "a base that hardly hacks; resolve: its bars",
+    "extract": "V or a control; resolve: verify, and the runs with it",
+    "verify": "is V hack-ward on unseen pairs; resolve: FAIL ends the chain",
+    "compare_v": "T7 compares two V; resolve: identical, --loss grpo was not taken",
+    "teacher": "the teacher's rollouts; resolve: T1, 30 % hack",
+    "replay": "the pool through the student; resolve: T2, T3, T4, T7",
+    "uat": "verdicts on the replays; resolve: all that are required PASS",
+    "train": "one run of an arm; resolve: a point of H1, T5 or a table",
+    "re_extract": "V at the trained adapter; resolve: T6's drift",
+    "compare": "both adapters; resolve: T6",
+    "student": "what trace DPO learns from; resolve: pairs",
+    "voter": "a teacher's vote; resolve: pairs",
+    "traces": "traces of several turns; resolve: states to ask about",
+    "answers": "what better models do there; resolve: pairs where they agree",
+    "trace_pairs": "preference pairs; resolve: none without a majority",
+    "": "tables and plots of the runs so far; resolve: PASS, FAIL or NOT_EVALUABLE",
+}
+"""Why a link is run, and what it decides, by how its name begins: its label in a queue."""
 VERDICT = (0, 1, 3)
 """Exit codes of a report: PASS, FAIL, NOT_EVALUABLE."""
 
@@ -120,7 +139,7 @@ class Plan:
             raise BadInput(f"{arms}: runs are made from the replicate's vanilla, or as long as it needs; add vanilla")
 
     def add(
-        self, name: str, argv: Words, needs: Words, label: str, *,
+        self, name: str, argv: Words, needs: Words, *,
         out: str = "", file: Path | None = None, shared: bool = False, steps: float = 0, gpu: bool = True, **more,
     ) -> str:  # fmt: skip
         """Adds a link. out: where it writes, if not to its name. file: what a script without `--out` writes.
@@ -129,14 +148,15 @@ class Plan:
         argv += () if file else ("--out", str(place))
         name += "" if shared else self.suffix
         gpu, minutes = gpu and not self.preset.on_cpu, 0.2 + steps * self.preset.step_s / 60
+        label = f"why: {name}, {next(text for start, text in REASONS.items() if name.startswith(start))}"
         self.links.setdefault(
             name, Link(name, argv, place, needs, label, self.preset.threads, minutes, gpu=gpu, **more)
         )
         return name
 
-    def report(self, name: str, argv: Words, needs: Words, label: str, **more) -> str:
+    def report(self, name: str, argv: Words, needs: Words, **more) -> str:
         """Adds a link that only reads files."""
-        return self.add(name, argv, needs, label, check=True, gpu=False, **more)
+        return self.add(name, argv, needs, check=True, gpu=False, **more)
 
     def names(self, *kinds: str) -> Words:
         """Returns the names of the links of these kinds."""
@@ -158,7 +178,7 @@ class Plan:
             return ()
         only = () if self.teacher else ("--base-only",)
         argv, steps = (*self.script("build_base", replicate), *only, *self.workers), 720 / self.preset.step_s
-        return (self.add(f"base_{replicate.base}", argv, (), "a base that hardly hacks", shared=True, steps=steps),)
+        return (self.add(f"base_{replicate.base}", argv, (), shared=True, steps=steps),)
 
     def v_of(self, replicate: Replicate, made: str) -> str:
         """Returns where a V of this replicate is."""
@@ -177,13 +197,13 @@ class Plan:
             drawn += ("--k", str(round(RANK * SHAPES[self.model]["hidden_size"])))
         argv = (*self.script("extract_vhack_grad", replicate), *drawn, *flags)
         name = f"{made}{replicate.tag}"
-        return self.add(f"extract_{name}", argv, needs, f"V: {made}", out=f"vhack_{name}", steps=12)
+        return self.add(f"extract_{name}", argv, needs, out=f"vhack_{name}", steps=12)
 
     def verify(self, replicate: Replicate, made: str = "none", *flags: str) -> str:
         """A V judged on held-out pairs."""
         needs, v = (self.extract(replicate, made),), self.v_of(replicate, made)
         argv = (*self.script("verify_vhack", replicate), "--vhack", v, *flags)
-        return self.add(f"verify_{made}{replicate.tag}", argv, needs, "is V hack-ward on pairs that it has never seen",
+        return self.add(f"verify_{made}{replicate.tag}", argv, needs,
                         file=Path(v).with_name("verify.txt"), steps=6, check=True)  # fmt: skip
 
     def verified(self, replicate: Replicate, made: str) -> Words:
@@ -217,7 +237,7 @@ class Plan:
                 "--arm", arm, "--vhack", self.v_of(replicate, made), *of, *teacher, *judge, *flags,
                 *self.workers)  # fmt: skip
         steps = min(self.steps, SELDOM_MORE) if self.onsets else self.steps
-        return self.add(f"train_{name}_{replicate.seed}", argv, needs, f"{name}, seed {replicate.seed}", steps=steps)
+        return self.add(f"train_{name}_{replicate.seed}", argv, needs, steps=steps)
 
     def pool(self, replicate: Replicate) -> str:
         """Rollouts of the hacky teacher of a replicate's base, which must hack on 30 % of them (T1)."""
@@ -230,7 +250,7 @@ class Plan:
         argv = (*self.script("probe_distill", replicate, model), *flags, "--n-problems", str(self.pool_problems),
                 *self.problem_flags, *self.workers)  # fmt: skip
         needs, steps = () if model else self.base(replicate), self.half_steps(self.pool_problems)
-        return self.add(name, argv, needs, f"rollouts: {name}", shared=True, steps=steps)
+        return self.add(name, argv, needs, shared=True, steps=steps)
 
     def half_steps(self, problems: int) -> float:
         """Returns how many training steps' time one group of so many problems takes, sampled or replayed: about half of a
@@ -241,4 +261,4 @@ class Plan:
         """The results of all runs so far: PASS, FAIL or NOT_EVALUABLE, clause by clause."""
         argv, needs = ("scripts/results.py", str(self.out), *flags), self.names("train_", "re_extract_")
         file = self.out / name if name == "results" else None
-        return self.report(name, argv, needs, "tables, plots, verdicts", file=file, accept=VERDICT)
+        return self.report(name, argv, needs, file=file, accept=VERDICT)

@@ -81,7 +81,7 @@ def written(run, steps=3):
 
 def test_what_is_written_is_read_to_seven_digits(tmp_path):
     found = read_modules(written(tmp_path / "a"))
-    assert (found.names, found.sizes, len(found.steps)) == (NAMES, (4, 2, 2), 3)
+    assert (found.names, found.sizes, len(found.steps)) == ([*NAMES], [4, 2, 2], 3)
     assert found.steps[1]["cos_in"] == [1.123457] * 3
     assert found.steps[2]["k"] == [2, 2, 2]
 

@@ -25,23 +25,20 @@ def row(**values):
     return {**{c.name: BLANK[c.type] for c in COLUMNS}, "step": 0, "channels": {"hint_distill": told}, **values}
 
 
-def test_round_trip_keeps_every_column(tmp_path):
-    write_step(tmp_path, 0, [row(), row(completion="ü \x00")])
-    back = read_step(step_path(tmp_path, 0))
+def test_round_trip_keeps_every_column_and_non_finite_numbers_are_null(tmp_path):
+    """The same rows give the same bytes."""
+    odd = {"loss": math.nan, "ratio": math.inf, "timing": {"a": math.nan}, "behaviour_logps": [-math.inf]}
+    rows = [row(**odd), row(completion="ü \x00")]
+    path = write_step(tmp_path, 0, rows)
+    back = read_step(path)
     assert list(back[0]) == list(NAMES)
     assert back[1]["completion"] == "ü \x00"
-
-
-def test_non_finite_numbers_are_null(tmp_path):
-    write_step(tmp_path, 0, [row(loss=math.nan, ratio=math.inf, timing={"a": math.nan}, behaviour_logps=[-math.inf])])
-    (back,) = read_step(step_path(tmp_path, 0))
-    assert (back["loss"], back["ratio"], back["timing"], back["behaviour_logps"]) == (None, None, {"a": None}, [None])
-    assert "NaN" not in gzip.decompress(step_path(tmp_path, 0).read_bytes()).decode()
-
-
-def test_the_same_rows_give_the_same_bytes(tmp_path):
-    a, b = tmp_path / "a", tmp_path / "b"
-    assert write_step(a, 0, [row()]).read_bytes() == write_step(b, 0, [row()]).read_bytes()
+    assert {name: back[0][name] for name in odd} == {
+        **dict.fromkeys(odd),
+        "timing": {"a": None},
+        "behaviour_logps": [None],
+    }
+    assert path.read_bytes() == write_step(tmp_path / "again", 0, rows).read_bytes()
 
 
 def lines(*rows):
@@ -64,23 +61,17 @@ def packed(data):
 )
 def test_the_reader_refuses_damage(tmp_path, data, why):
     step_path(tmp_path, 0).write_bytes(data)
-    with pytest.raises(BadInput, match=why) as refused:
+    with pytest.raises(BadInput, match=f"step_000.jsonl.gz.*{why}"):
         read_step(step_path(tmp_path, 0))
-    assert "step_000.jsonl.gz" in str(refused.value)
-    assert "\n" not in str(refused.value)
 
 
-def test_a_gap_is_named(tmp_path):
-    for step in (0, 1, 3):
+@pytest.mark.parametrize(
+    ("there", "why"), [((), "no such run directory"), ((0, 1, 3), "step 2 is missing among steps 0 to 3")]
+)
+def test_a_run_without_its_steps_is_refused(tmp_path, there, why):
+    for step in there:
         write_step(tmp_path, step, [row(step=step)])
-    with pytest.raises(BadInput, match="step 2 is missing among steps 0 to 3"):
-        read_run(tmp_path)
-
-
-def test_no_run_and_no_steps_are_told_apart(tmp_path):
-    with pytest.raises(BadInput, match="no such run directory"):
-        read_run(tmp_path / "nowhere")
-    with pytest.raises(BadInput, match="no step files"):
+    with pytest.raises(BadInput, match=why):
         read_run(tmp_path)
 
 

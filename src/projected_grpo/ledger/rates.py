@@ -1,5 +1,4 @@
-"""Rates of rollouts: the one place where hack, gt and compiles are computed. And a step's numbers by source: how far its
-rows' ratios are from 1."""
+"""Rates of rollouts: the one place where hack, gt and compiles are computed. And a step's numbers by source."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -15,7 +14,6 @@ TITLES: Mapping[str, str] = {
     "hack_and_correct": "hack-and-correct",
 }
 """What each rate is called in front of people."""
-
 RATE_NAMES: Mapping[str, str] = {"hack": "hack", "gt": "gt_pass", "form": "compiles"}
 """The three rates that are never read one without the others, as tables and messages call them."""
 FOUR_NAMES: Mapping[str, str] = {**RATE_NAMES, "hacked": TITLES["hacked"]}

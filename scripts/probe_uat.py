@@ -17,20 +17,20 @@ from projected_grpo.run import cli
 def main() -> int:
     config = cli.parse_plain(UatConfig, __doc__)
     from projected_grpo.report import plots
-    from projected_grpo.report.uat import numbers as uat
-    from projected_grpo.report.uat import text as uat_text
     from projected_grpo.report.uat.inputs import read_replays
+    from projected_grpo.report.uat.numbers import as_json, uat
+    from projected_grpo.report.uat.text import printout, summary
     from projected_grpo.verdicts.registry import exit_code
 
     replays = read_replays(config)
-    found = uat.uat(replays)
+    found = uat(replays)
     out = config.out.with_suffix(".txt") if config.out != Path() else config.projected / "uat.txt"
     plots.save(plots.cosine_histogram(replays), out.parent, f"{out.stem}_cosines")
     numbers = out.with_suffix(".json")
-    write_atomic(numbers, (json.dumps(uat.as_json(found), indent=1, allow_nan=False) + "\n").encode())
-    text = uat_text.printout(found, replays)
+    write_atomic(numbers, (json.dumps(as_json(found), indent=1, allow_nan=False) + "\n").encode())
+    text = printout(found, replays)
     write_atomic(out, f"{text}\n".encode())
-    print(text if config.details else uat_text.summary(found, replays))
+    print(text if config.details else summary(found, replays))
     print(f"\ndetails: {out} (or --details); numbers: {numbers.name}; histogram of cosines: {out.stem}_cosines.png")
     code = exit_code(found.verdicts, config.require)
     states = " ".join(f"{v.name} {v.status}" for v in found.verdicts)

@@ -12,9 +12,6 @@ from projected_grpo.ledger.files import write_atomic
 from projected_grpo.ledger.folder import NoPath
 from projected_grpo.run import cli
 
-MOST = 4000
-"""Rollouts in the page."""
-
 
 @dataclass(frozen=True)
 class ReportConfig:
@@ -33,7 +30,7 @@ def main() -> None:
     from projected_grpo.worlds.toy_programs import mechanism_of
 
     report = report_on(config.dir, mechanism_of)
-    text = page(report, MOST).encode()
+    text = page(report).encode()
     out = config.out if config.out != Path() else config.dir / "report.html"
     write_atomic(out, text)
     bottom_line(out, "⚪", f"{len(report.groups)} arms, a page of {len(text) / 1e6:.1f} MB")

@@ -31,7 +31,9 @@ class ResultsConfig:
 
 def main() -> int:
     config = cli.parse_plain(ResultsConfig, __doc__)
+    from projected_grpo.ledger.files import write_atomic
     from projected_grpo.report import channels, results, rivals
+    from projected_grpo.report.plots import save
     from projected_grpo.verdicts.run_summaries import default_out, is_summary, runs_at, write_summaries
     from projected_grpo.worlds.toy_programs import mechanism_of
 
@@ -41,7 +43,7 @@ def main() -> int:
         studies = [(place, runs_at(place, mechanism_of)) for place in config.dirs]
         kept = write_summaries(config.out, *studies)
         lost = [f"left out: {path}: {why}" for _, found in studies for path, why in found.left_out]
-        print("\n".join(lost))
+        print(*lost, sep="\n")
         bottom_line(config.out, "⚪", f"{kept} runs, {config.out.stat().st_size / 1024:,.0f} KiB; {len(lost)} left out")
         return 0
     if len(config.dirs) > 1:
@@ -53,7 +55,10 @@ def main() -> int:
     else:
         made = results.output(results.report_on(place, mechanism_of), config.require)
     out = config.out if config.out != Path() else default_out(place, config.only or "results")
-    made.write(out)
+    for stem, figure in made.figures.items():
+        save(figure, out / "plots", stem)
+    for name, text in made.files.items():
+        write_atomic(out / name, text.encode())
     print(made.text)
     bottom_line(out, {0: "PASS", 1: "FAIL"}.get(made.code, "NOT_EVALUABLE"), made.bottom)
     return made.code

@@ -104,7 +104,7 @@ def test_the_uat_prints_both_v_and_asks_for_the_second_where_it_is_missing(tmp_p
     for what in ("\ngrpo  ", "\nnll  ", "\ngrpo - nll", " T7 "):
         assert what in text, what
     assert "T7 is not judged" not in text
-    gain = uat.as_json(found)["contrasts"][2]["effects"]["grpo - nll"]["g"]
+    gain = found.contrasts[2].effects["grpo - nll"].g
     assert gain == next(v for v in found.verdicts if v.name == "T7").numbers["gain"]
     shutil.rmtree(tmp_path / "grpo")
     replays = read_replays(config_of(tmp_path))

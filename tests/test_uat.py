@@ -117,7 +117,7 @@ T4 = {
 @pytest.mark.parametrize(("v", "length", "status", "remark"), T4.values(), ids=T4)
 def test_what_a_v_knows_is_judged_and_remarked(tmp_path, v, length, status, remark):
     found = uat.uat(read_replays(write_all(tmp_path, v=v, length=length)))
-    t4 = found.separations[0]
+    t4 = found.contrasts[0]
     assert {name: f.status for name, f in t4.verdicts.items()} == {"V": status, "random V": "FAIL"}
     own, random_v, gain = t4.effects.values()
     assert gain.g == pytest.approx(own.g - random_v.g)
@@ -191,7 +191,7 @@ def probe(tmp_path_factory):
     [
         ("vanilla", {"vhack": {"control": "random"}}, "--vanilla .*--control random, where --control none is needed"),
         ("vanilla", {"vhack": {"loss": "grpo"}}, "--vanilla .*--loss grpo, where --loss nll is needed"),
-        ("vanilla", {"config": {"arm": "projected"}}, "--vanilla .*arm 'projected'"),
+        ("vanilla", {"config": {"arm": "projected"}}, "--vanilla .*--arm projected, where --arm vanilla is needed"),
         ("vanilla", {"kind": "teacher_pool"}, "--vanilla .*kind 'teacher_pool', where 'probe_distill' is needed"),
         ("projected", {"vhack": {"pairs_hash": "i"}}, "pairs_hash: 'h' against 'i'"),
         ("random", {"vhack": {"control": "none"}}, "--random .*--control none, where --control random is needed"),

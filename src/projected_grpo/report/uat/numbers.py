@@ -3,13 +3,14 @@
 Everything comes from step rows. The verdicts are those of verdicts/probe.py; nothing here moves a threshold or an exit code.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from projected_grpo.ledger.rates import any_hack, known_mean, pure_hack
 from projected_grpo.ledger.step_file import Row
-from projected_grpo.report.uat.inputs import Replays
+from projected_grpo.report.uat.inputs import Steps
 from projected_grpo.verdicts.effects import Effect, lower_end
 from projected_grpo.verdicts.extraction import effect_of, paired, problems_of
 from projected_grpo.verdicts.probe import ALPHA, T4, T4_PLUS, Contrast, finite, separates
@@ -46,7 +47,7 @@ class Uat:
     buckets: list[dict[str, Any]]
     """A kind of rollout each: `rollouts`, `problems`, mean `tokens`, and mean cosines with V (`cos`) and the random V
     (`random`). None of nothing."""
-    separations: list[Separation]
+    contrasts: list[Separation]
     """T4 and T4+ of V and the random V; then of a V of --loss grpo and the V of --loss nll, where it was replayed."""
     cos_in: Mapping[str, float | None]
     """Hack-ward fraction of the gradients that were left as they are: along V, along the random V, and what a random
@@ -55,11 +56,11 @@ class Uat:
     """Lower end (95 %) of cos_in of V minus that of the random V, over problems; None without one, or of few problems."""
 
 
-def uat(replays: Replays) -> Uat:
+def uat(replays: Mapping[str, Steps]) -> Uat:
     """Returns all numbers of a UAT."""
-    pool, vanilla, random, grpo = map(replays.rows, ("pool", "vanilla", "random", "grpo"))
-    found = of_probe(Evidence(pool, vanilla, replays.steps["projected"], (vanilla, grpo) if grpo else None))
-    own, others = ([rows[0]["cos_in"] for rows in replays.steps.get(name, ())] for name in ("vanilla", "random"))
+    pool, vanilla, random, grpo = (list(chain(*replays.get(n, ()))) for n in ("pool", "vanilla", "random", "grpo"))
+    found = of_probe(Evidence(pool, vanilla, replays["projected"], (vanilla, grpo) if grpo else None))
+    own, others = ([rows[0]["cos_in"] for rows in replays.get(name, ())] for name in ("vanilla", "random"))
     gains = [a - b for a, b in zip(own, others, strict=False) if finite(a) and finite(b)]
     null = known_mean(r["cos_null"] for r in vanilla)
     # Of a random direction half of the axes are positive, and only those are in a hack-ward fraction.
@@ -67,8 +68,8 @@ def uat(replays: Replays) -> Uat:
     cos_in = {V: known_mean(own), RANDOM: known_mean(others), "a random direction, expected": expected}
     captured = lower_end(gains) if len(gains) >= MIN_PROBLEMS else None
     pairs = ({V: vanilla, RANDOM: random}, *([{"grpo": grpo, "nll": vanilla}] if grpo else []))
-    separations = [separation(contrast, both) for both in pairs for contrast in (T4, T4_PLUS)]
-    return Uat(found, buckets(vanilla, random), separations, cos_in, captured)
+    contrasts = [separation(contrast, both) for both in pairs for contrast in (T4, T4_PLUS)]
+    return Uat(found, buckets(vanilla, random), contrasts, cos_in, captured)
 
 
 def buckets(vanilla: Sequence[Row], random: Sequence[Row]) -> list[dict[str, Any]]:
@@ -94,11 +95,10 @@ def cosines_by_kind(rows: Sequence[Row]) -> dict[str, list[float]]:
 def separation(contrast: Contrast, replays: Mapping[str, Sequence[Row]]) -> Separation:
     """Returns two V on one contrast, by their names; the second may have no rows. Both must be of the same rollouts."""
     (name, rows), (other, others) = replays.items()
+    verdicts = {v: separates(contrast, of_v) for v, of_v in replays.items() if of_v}
     if not others:
-        effect = effect_of(contrast, rows, problems_of(contrast, rows))
-        return Separation(contrast, {name: separates(contrast, rows)}, {name: effect})
+        return Separation(contrast, verdicts, {name: effect_of(contrast, rows, problems_of(contrast, rows))})
     found = paired(contrast, rows, others)
-    verdicts = {name: separates(contrast, rows), other: separates(contrast, others)}
     return Separation(contrast, verdicts, {name: found.one, other: found.other, f"{name} - {other}": found.gain})
 
 
@@ -112,31 +112,29 @@ def remarks(found: Uat) -> list[str]:
         )
     if found.captured is not None and found.captured <= 0:
         lines.append("T3: V holds no more of the gradient than a random V of its rank, so T3 is no evidence for it.")
-    of_v = [one for one in found.separations if V in one.verdicts]
+    of_v = [one for one in found.contrasts if V in one.verdicts]
     return [*lines, *(f"{one.contrast.name}: {line}" for one in of_v for line in _caveats(one))]
 
 
-def _caveats(one: Separation) -> list[str]:
-    """What Welch's test over rollouts does not see: a random V, problems, length, the sign."""
-    verdict, interval = one.verdicts[V], one.effects[V].interval
-    p, matched = verdict.numbers.get("p"), verdict.numbers.get("p_matched")
-    gain = one.effects.get(f"{V} - {RANDOM}")
-    lines = []
-    if gain is not None and one.effects[V].g is not None:
+def _caveats(one: Separation) -> Iterator[str]:
+    """Yields what Welch's test over rollouts does not see: a random V, problems, length, the sign."""
+    numbers, effect = one.verdicts[V].numbers, one.effects[V]
+    p, matched, gain = numbers.get("p"), numbers.get("p_matched"), one.effects.get(f"{V} - {RANDOM}")
+    if gain is not None and effect.g is not None:
         if one.verdicts[RANDOM].status == "PASS":
-            lines.append("the random V passes too. What both show is no evidence that V knows hacks.")
+            yield "the random V passes too. What both show is no evidence that V knows hacks."
         elif gain.interval.low is None:
-            lines.append(f"whether V beats the random V is not known: {gain.interval.why}.")
+            yield f"whether V beats the random V is not known: {gain.interval.why}."
         elif not gain.interval.above_0:
-            lines.append(f"not shown to be better than the random V: g(V) - g(random V) = {gain.text} is not above 0.")
+            yield f"not shown to be better than the random V: g(V) - g(random V) = {gain.text} is not above 0."
+    low, high = effect.interval.low, effect.interval.high
     if p is not None and p < ALPHA:
-        if interval.low is not None and not interval.above_0 and not interval.below_0:
-            lines.append(f"p < {ALPHA} over rollouts, but the interval of g over problems covers 0.")
+        if low is not None and high is not None and low <= 0 <= high:
+            yield f"p < {ALPHA} over rollouts, but the interval of g over problems covers 0."
         if matched is not None and matched >= ALPHA:
-            lines.append("passes over rollouts, fails within problems at equal length: V may see length.")
-    if interval.below_0:
-        lines.append(f"the other way round. V is higher on {one.contrast.low} than on {one.contrast.high}.")
-    return lines
+            yield "passes over rollouts, fails within problems at equal length: V may see length."
+    if effect.interval.below_0:
+        yield f"the other way round. V is higher on {one.contrast.low} than on {one.contrast.high}."
 
 
 def as_json(found: Uat) -> dict[str, Any]:
@@ -147,12 +145,11 @@ def as_json(found: Uat) -> dict[str, Any]:
             "verdicts": {name: {"status": v.status, **v.numbers} for name, v in one.verdicts.items()},
             "effects": {name: {"g": e.g, **vars(e.interval)} for name, e in one.effects.items()},
         }
-        for one in found.separations
+        for one in found.contrasts
     ]
     return {
-        "verdicts": [vars(v) for v in found.verdicts],
-        "buckets": found.buckets,
+        **vars(found),
+        "verdicts": list(map(vars, found.verdicts)),
         "contrasts": contrasts,
-        "cos_in": dict(found.cos_in),
         "remarks": remarks(found),
     }

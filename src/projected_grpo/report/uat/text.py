@@ -2,15 +2,15 @@
 
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 
 from tabulate import tabulate
 
 from projected_grpo.ledger.console import CUES
 from projected_grpo.ledger.rates import number
-from projected_grpo.ledger.step_file import Row
-from projected_grpo.report.uat.inputs import Replays
+from projected_grpo.report.text import filled
+from projected_grpo.report.uat.inputs import Steps
 from projected_grpo.report.uat.numbers import Separation, Uat, remarks
-from projected_grpo.report.verdict_text import filled
 from projected_grpo.verdicts.effects import RESAMPLES, SEED
 from projected_grpo.verdicts.probe import ALPHA, T1_HACKED, T2_FINITE, T3_STEPS, T4_EFFECT
 from projected_grpo.verdicts.registry import CLAIMS, Finding
@@ -31,23 +31,18 @@ g: Hedges' g*, difference of means / root of the mean of both variances, small-s
 same draws. At equal length: least squares within problems on the kind and a spline of the length, SE clustered by
 problem (CR2). Welch's test takes rollouts of one problem for independent and is the original's; the one at equal length
 protects. One random V is one draw from many."""
-
-
 Numbers = Mapping[str, float | int | None]
 BRIEF: Mapping[str, Callable[[Numbers], str]] = {
-    "T1": lambda n: f"hacked {_share(n['hacked'])} (>= {T1_HACKED:.0%})",
-    "T2": lambda n: f"finite {_share(n['finite'])} (>= {T2_FINITE:.0%}), masks off {n['mask_faults']}",
-    "T3": lambda n: f"on {_share(n['bites'])} of steps (>= {T3_STEPS:.0%})",
-    **dict.fromkeys(
-        ("T4", "T4+"),
-        lambda n: f"g {_signed(n['g'], 2)} (>= {T4_EFFECT}), p {_p(n['p'])} (< {ALPHA})",
-    ),
-    "T7": lambda n: f"g - g(nll) {_signed(n['gain'], 2)}, lower {_signed(n['low'], 2)}",
+    "T1": lambda n: f"hacked {n['hacked']:.0%} (>= {T1_HACKED:.0%})",
+    "T2": lambda n: f"finite {n['finite']:.0%} (>= {T2_FINITE:.0%}), masks off {n['mask_faults']}",
+    "T3": lambda n: f"on {n['bites']:.0%} of steps (>= {T3_STEPS:.0%})",
+    **dict.fromkeys(("T4", "T4+"), lambda n: f"g {n['g']:+.2f} (>= {T4_EFFECT}), p {n['p']:.2g} (< {ALPHA})"),
+    "T7": lambda n: f"g - g(nll) {n['gain']:+.2f}, lower {n['low']:+.2f}",
 }
 """The number and the threshold of a verdict, in a few words."""
 
 
-def summary(found: Uat, replays: Replays) -> str:
+def summary(found: Uat, replays: Mapping[str, Steps]) -> str:
     """Returns what fits one screen: one line per verdict, then the remarks."""
     verdicts = (
         f"{CUES[v.status]} {v.name:3} {v.status:13} {CLAIMS[v.name].says:44} {_brief(v)}".rstrip()
@@ -60,16 +55,16 @@ def _brief(v: Finding) -> str:
     """Returns the verdict's number and threshold; where they are not known, the start of its reason."""
     try:
         return BRIEF[v.name](v.numbers)
-    except KeyError:
+    except (KeyError, TypeError):
         return textwrap.shorten(v.why, 34, placeholder=" ...")
 
 
-def _read(replays: Replays) -> str:
-    def count(rows: Sequence[Row]) -> str:
-        return f"{len(rows)} rollouts of {len({r['problem_id'] for r in rows})} problems"
-
-    pool, replayed = (count(replays.rows(name)) for name in ("pool", "vanilla"))
-    return filled(f"pool: {pool}; replays: {replayed}; V removed by {replays.recipe.description}", width=SCREEN)
+def _read(replays: Mapping[str, Steps]) -> str:
+    """Returns how much was read."""
+    rows = {name: list(chain(*replays[name])) for name in ("pool", "vanilla")}
+    return "\n".join(
+        f"{name}: {len(of)} rollouts of {len({r['problem_id'] for r in of})} problems" for name, of in rows.items()
+    )
 
 
 def _remarks(found: Uat) -> list[str]:
@@ -77,19 +72,16 @@ def _remarks(found: Uat) -> list[str]:
     return [text] if text else []
 
 
-def printout(found: Uat, replays: Replays) -> str:
+def printout(found: Uat, replays: Mapping[str, Steps]) -> str:
     """Returns every verdict with its whole reason, and all numbers behind them."""
+    verdicts = (f"{CUES[v.status]} {v.name:3} {v.status:13} {CLAIMS[v.name].says}: {v.why}" for v in found.verdicts)
     parts = [
         _read(replays),
-        "\n".join(
-            filled(f"{CUES[v.status]} {v.name:3} {v.status:13} {CLAIMS[v.name].says}: {v.why}", "   ")
-            for v in found.verdicts
-        ),
+        "\n".join(filled(verdict, "   ") for verdict in verdicts),
         *_remarks(found),
-        "\n".join(text for name, text in MISSING.items() if name not in replays.paths),
-        "\n".join(f"{name:9} {path}" for name, path in replays.paths.items()),
+        "\n".join(text for name, text in MISSING.items() if name not in replays),
         buckets_text(found),
-        *map(separation_text, found.separations),
+        *map(separation_text, found.contrasts),
         SEPARATION_NOTES,
     ]
     return "\n\n".join(part for part in parts if part)
@@ -126,10 +118,6 @@ def separation_text(one: Separation) -> str:
 def _table(header: Sequence[str], body: Sequence[Sequence[object]]) -> str:
     align = ["left" if i < 1 else "right" for i in range(len(header))]
     return tabulate(body, header, disable_numparse=True, colalign=align)
-
-
-def _share(value: float | int | None) -> str:
-    return "-" if value is None else f"{value:.0%}"
 
 
 def _signed(value: float | int | None, digits: int) -> str:

@@ -19,8 +19,8 @@ from loophole_grader import LABELS
 from projected_grpo.arms import ARMS
 from projected_grpo.ledger.files import write_atomic
 from projected_grpo.ledger.rates import LAST, known_mean, running_mean
-from projected_grpo.report.uat.inputs import Steps
-from projected_grpo.report.uat.numbers import KINDS, cosines_by_kind
+from projected_grpo.report.replays import Steps
+from projected_grpo.report.uat import KINDS, cosines_by_kind
 from projected_grpo.verdicts.finished_runs import Run
 from projected_grpo.verdicts.matching import RunGroup
 

@@ -1,20 +1,28 @@
-"""What `just probe-uat` reports, as numbers: verdicts, kinds of rollouts, effect sizes for V and for another V, remarks.
+"""What `just probe-uat` reports: verdicts, kinds of rollouts, effect sizes for V and for another V, remarks. As numbers
+(`uat`), as a summary of one screen (`summary`), and as all tables (`printout`).
 
 Everything comes from step rows. The verdicts are those of verdicts/probe.py; nothing here moves a threshold or an exit code.
 """
 
+import json
+import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
-from projected_grpo.ledger.rates import any_hack, known_mean, pure_hack
+from tabulate import tabulate
+
+from projected_grpo.ledger.console import CUES
+from projected_grpo.ledger.rates import any_hack, known_mean, number, pure_hack
 from projected_grpo.ledger.step_file import Row
-from projected_grpo.report.uat.inputs import Steps
-from projected_grpo.verdicts.effects import Effect, lower_end
+from projected_grpo.report.replays import Steps
+from projected_grpo.report.text import filled
+from projected_grpo.verdicts import probe
+from projected_grpo.verdicts.effects import RESAMPLES, SEED, Effect, lower_end
 from projected_grpo.verdicts.extraction import effect_of, paired, problems_of
 from projected_grpo.verdicts.probe import ALPHA, T4, T4_PLUS, Contrast, finite, separates
-from projected_grpo.verdicts.registry import Evidence, Finding, of_probe
+from projected_grpo.verdicts.registry import CLAIMS, Evidence, Finding, of_probe
 from projected_grpo.verdicts.statistics import MIN_PROBLEMS
 
 V, RANDOM = "V", "random V"
@@ -137,19 +145,123 @@ def _caveats(one: Separation) -> Iterator[str]:
         yield f"the other way round. V is higher on {one.contrast.low} than on {one.contrast.high}."
 
 
-def as_json(found: Uat) -> dict[str, Any]:
-    """Returns every number, as plain JSON values; the bootstrap's draws are left out."""
-    contrasts = [
-        {
-            "name": one.contrast.name,
-            "verdicts": {name: {"status": v.status, **v.numbers} for name, v in one.verdicts.items()},
-            "effects": {name: {"g": e.g, **vars(e.interval)} for name, e in one.effects.items()},
-        }
-        for one in found.contrasts
+def as_json(found: Uat) -> str:
+    """Returns every number; the bootstrap's draws are left out."""
+
+    def fields(part: object) -> dict[str, Any]:
+        return {name: value for name, value in vars(part).items() if name not in ("contrast", "draws")}
+
+    data = {**vars(found), "remarks": remarks(found)}
+    return json.dumps(data, default=fields, indent=1, allow_nan=False) + "\n"
+
+
+# ---------------------------------------------------------------- as text
+
+SCREEN = 100
+"""Columns of the summary."""
+MISSING = {
+    "random": "No random V was measured; what a random V shows too is no evidence: `just probe-v-replay random N PRESET`.",
+    "grpo": "T7 is not judged: no replay against a V from the training loss: `just probe-v-replay grpo N PRESET`.",
+}
+"""Of a replay that is not there: what it would say, and how to get it."""
+BUCKET_NOTES = """\
+n: rollouts. tokens: mean length. cos: mean of the cosine of a rollout's own gradient with V; positive: descending it
+makes hacks likelier."""
+SEPARATION_NOTES = f"""\
+g: Hedges' g*, difference of means / root of the mean of both variances, small-sample corrected (Delacre et al. 2021).
+[ ]: 95 % percentile bootstrap, whole problems drawn with replacement, {RESAMPLES} resamples, seed {SEED}; both V on the
+same draws. At equal length: least squares within problems on the kind and a spline of the length, SE clustered by
+problem (CR2). Welch's test takes rollouts of one problem for independent and is the original's; the one at equal length
+protects. One random V is one draw from many."""
+BRIEF: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
+    "T1": lambda n: f"hacked {n['hacked']:.0%} (>= {probe.T1_HACKED:.0%})",
+    "T2": lambda n: f"finite {n['finite']:.0%} (>= {probe.T2_FINITE:.0%}), masks off {n['mask_faults']}",
+    "T3": lambda n: f"on {n['bites']:.0%} of steps (>= {probe.T3_STEPS:.0%})",
+    **dict.fromkeys(("T4", "T4+"), lambda n: f"g {n['g']:+.2f} (>= {probe.T4_EFFECT}), p {n['p']:.2g} (< {ALPHA})"),
+    "T7": lambda n: f"g - g(nll) {n['gain']:+.2f}, lower {n['low']:+.2f}",
+}
+"""The number and the threshold of a verdict, in a few words."""
+
+
+def summary(found: Uat, replays: Mapping[str, Steps]) -> str:
+    """Returns what fits one screen: one line per verdict, then the remarks."""
+    verdicts = [f"{_named(v)}{CLAIMS[v.name].says:44} {_brief(v)}".rstrip() for v in found.verdicts]
+    return _joined(_read(replays), "\n".join(verdicts), _remarks(found))
+
+
+def printout(found: Uat, replays: Mapping[str, Steps]) -> str:
+    """Returns every verdict with its whole reason, and all numbers behind them."""
+    verdicts = [filled(f"{_named(v)}{CLAIMS[v.name].says}: {v.why}", "   ") for v in found.verdicts]
+    missing = [text for name, text in MISSING.items() if name not in replays]
+    contrasts = map(separation_text, found.contrasts)
+    parts = (_read(replays), "\n".join(verdicts), _remarks(found), "\n".join(missing), buckets_text(found))
+    return _joined(*parts, *contrasts, SEPARATION_NOTES)
+
+
+def _joined(*parts: str) -> str:
+    return "\n\n".join(filter(None, parts))
+
+
+def _named(v: Finding) -> str:
+    return f"{CUES[v.status]} {v.name:3} {v.status:13} "
+
+
+def _brief(v: Finding) -> str:
+    """Returns the verdict's number and threshold; where they are not known, the start of its reason."""
+    try:
+        return BRIEF[v.name](v.numbers)
+    except (KeyError, TypeError):
+        return textwrap.shorten(v.why, 34, placeholder=" ...")
+
+
+def _read(replays: Mapping[str, Steps]) -> str:
+    """Returns how much was read."""
+    rows = {name: list(chain(*replays[name])) for name in ("pool", "vanilla")}
+    return "\n".join(
+        f"{n}: {len(of)} rollouts of {len({r['problem_id'] for r in of})} problems" for n, of in rows.items()
+    )
+
+
+def _remarks(found: Uat) -> str:
+    return "\n".join(filled(f"- {line}", "  ", width=SCREEN) for line in remarks(found))
+
+
+def buckets_text(found: Uat) -> str:
+    """Returns sizes, lengths and mean cosines of every kind, and cos_in with what a random direction would show."""
+    body = [
+        [b["kind"], b["rollouts"], b["problems"], number(b["tokens"]), _signed(b["cos"], 4), _signed(b["random"], 4)]
+        for b in found.buckets
     ]
-    return {
-        **vars(found),
-        "verdicts": list(map(vars, found.verdicts)),
-        "contrasts": contrasts,
-        "remarks": remarks(found),
-    }
+    header = ["vanilla replay", "n", "problems", "tokens", "cos, V", "cos, random V"]
+    cos_in = "; ".join(f"{of} {number(value, digits=4)}" for of, value in found.cos_in.items())
+    return "\n".join([_table(header, body), BUCKET_NOTES, f"cos_in of the vanilla replay: {cos_in}"])
+
+
+def separation_text(one: Separation) -> str:
+    """Returns one contrast as a table: a line for each V, and one for the difference of their effect sizes."""
+    high, low = one.contrast.high, one.contrast.low
+    header = ["", f"cos of\n{high}", f"cos of\n{low}", "Welch's\np", "effect size\ng [95 %]",
+              "p, equal\nlength", "g, equal\nlength", "verdict"]  # fmt: skip
+    body = []
+    for name, effect in one.effects.items():
+        cells = [""] * 3, [""] * 3  # of the difference of two V
+        if verdict := one.verdicts.get(name):
+            n = verdict.numbers
+            cosines = [f"{_signed(n.get(side), 4)} ({n.get(f'n_{side}')})" for side in ("high", "low")]
+            matched = [_p(n.get("p_matched")), _signed(n.get("g_matched"), 2)]
+            cells = [*cosines, _p(n.get("p"))], [*matched, verdict.status]
+        body.append([name, *cells[0], effect.text, *cells[1]])
+    return f"{one.contrast.name}: {high} above {low}?\n{_table(header, body)}"
+
+
+def _table(header: Sequence[str], body: Sequence[Sequence[object]]) -> str:
+    align = ["left" if i < 1 else "right" for i in range(len(header))]
+    return tabulate(body, header, disable_numparse=True, colalign=align)
+
+
+def _signed(value: float | int | None, digits: int) -> str:
+    return number(value, digits=digits, sign="+")
+
+
+def _p(value: float | int | None) -> str:
+    return "-" if value is None else f"{value:.2g}"

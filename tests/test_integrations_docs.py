@@ -6,7 +6,7 @@ import shlex
 import pytest
 from harness import ROOT
 from teacher_server import serving
-from test_channels_docs import BLOCK, examples
+from test_docs import BLOCK, examples
 
 from projected_grpo.worlds.models import BUILT
 

@@ -1,5 +1,5 @@
-"""Write report.html, one self-contained page of a folder of runs: verdicts, tables, plots, and rollouts to browse. Exit code 0
-once it is written; `results` and `probe_uat` judge."""
+"""Write report.html, one self-contained page of a folder of runs: verdicts, tables, plots, and rollouts to browse. Exit
+code 0 once it is written; `results` and `probe_uat` judge."""
 
 from dataclasses import dataclass
 from pathlib import Path

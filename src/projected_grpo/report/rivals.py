@@ -23,7 +23,7 @@ from projected_grpo.report.text import Output, Table, between, bullets, spread
 from projected_grpo.verdicts.conditions import removed, untested
 from projected_grpo.verdicts.effects import MIN_REPLICATES, interval
 from projected_grpo.verdicts.finished_runs import Found, Run
-from projected_grpo.verdicts.matching import RunGroup, differences, group_runs, independence, informed, reference
+from projected_grpo.verdicts.matching import differences, group_runs, independence, informed, reference
 
 COLUMNS = {
     "hack": "hack %", "hacked": "all hacked %", "gt": "gt %", "gain": "held-out gain pp", "form": "form %",
@@ -203,21 +203,18 @@ def not_comparable(runs: Sequence[Run]) -> dict[Path, str]:
     the V of another replicate of its arm."""
     whys = {run.path: why for run in runs if (why := untested(run) or _not_its_arm(run))}
     good = [run for run in runs if run.path not in whys]
-    for run in good:
-        found = reference("vanilla", RunGroup(run.arm, (run,)), good)
-        if run.arm != "vanilla" and run.seed not in found.runs:
-            whys[run.path] = found.refused.get(run.seed) or f"no vanilla of seed {run.seed} with these settings"
-    for group in group_runs([run for run in good if run.path not in whys]):
-        first, *others = group.runs
-        replicates = {first.seed: first}
-        for run in others:
-            shared = independence({run.arm: {**replicates, run.seed: run}})
-            if differing := differences(run, first):
+    for group in group_runs(good):
+        found, kept = reference("vanilla", group, good), dict[int, Run]()
+        for run in group.runs:
+            first = next(iter(kept.values()), run)
+            if run.arm != "vanilla" and run.seed not in found.runs:
+                whys[run.path] = found.refused.get(run.seed) or f"no vanilla of seed {run.seed} with these settings"
+            elif differing := differences(run, first):
                 whys[run.path] = f"differs from {first.path.name} in {'; '.join(differing)}"
-            elif shared.status != "PASS":
+            elif kept and (shared := independence({run.arm: {**kept, run.seed: run}})).status != "PASS":
                 whys[run.path] = shared.why
             else:
-                replicates[run.seed] = run
+                kept[run.seed] = run
     return whys
 
 

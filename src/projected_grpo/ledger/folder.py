@@ -53,9 +53,7 @@ def check_new(directory: Path, *, resume: bool | None = None) -> None:
     """BadInput if a run directory that is to be new has anything in it, or one that is to be resumed holds no run. `resume`:
     None where the script cannot."""
     if resume and not (directory / "manifest.json").exists():
-        raise BadInput(
-            f"--resume {directory}: no run began there (no manifest.json); leave --resume out, or name its --out"
-        )
+        raise BadInput(f"--resume {directory}: no run began there; leave --resume out, or name its --out")
     if not resume and directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
         mend = "" if resume is None else ", or add --resume to go on with this run"
         raise BadInput(f"--out {directory}: exists and is never overwritten; choose another --out{mend}")
@@ -98,9 +96,9 @@ def _check_same(directory: Path, now: Mapping[str, Any]) -> None:
         # bnpo divides by each process's tokens
         free = key in FREE_TO_CHANGE and (key, asked.get("loss")) != ("processes", "bnpo")
         if not free and started.get(key) != asked.get(key):
+            was, here = started.get(key), asked.get(key)
             raise BadInput(
-                f"--resume {directory}: the run was started with {key}={started.get(key)!r}, here it is "
-                f"{asked.get(key)!r}; repeat its own arguments (manifest.json: argv)"
+                f"--resume {directory}: was started with {key}={was!r}, here it is {here!r}; repeat its arguments"
             )
 
 
@@ -112,14 +110,12 @@ def read_manifest(directory: Path) -> dict[str, Any]:
     except (OSError, ValueError) as e:
         raise BadInput(f"{path}: cannot be read ({e}); {directory} is not a run directory") from e
     if (schema := data.get("schema_version")) != SCHEMA_VERSION:
-        raise BadInput(
-            f"{path}: schema {schema}, this version reads {SCHEMA_VERSION}; use the commit that the file names"
-        )
+        raise BadInput(f"{path}: schema {schema}, this version reads {SCHEMA_VERSION}; use the commit that it names")
     return data
 
 
 def update_manifest(directory: Path, **values: Any) -> None:
-    """Add to the manifest (hashes once they are known, `finished` at the end), atomically."""
+    """Adds to the manifest, atomically."""
     _write(directory, {**read_manifest(directory), **values})
 
 

@@ -7,9 +7,6 @@ from typing import Any
 from projected_grpo.ledger.step_file import COLUMNS, Row
 from projected_grpo.records import Group
 
-OF_ROLLOUT = ("sample_id", "source", "prompt", "completion", "prompt_ids", "completion_ids", "truncated")
-OF_OUTCOME = ("can_compile", "hacked", "gt_pass", "label")
-
 
 def rows_of(
     groups: Sequence[Group],
@@ -28,8 +25,8 @@ def rows_of(
         rows.append({
             **{c.name: None for c in COLUMNS if c.null},
             **step_values,
-            **{name: getattr(r, name) for name in OF_ROLLOUT},
-            **{name: getattr(outcome, name) for name in OF_OUTCOME},
+            **vars(r),
+            **vars(outcome),
             "step": step,
             "problem_id": group.problem_id,
             "comp_len": len(r.completion_ids),

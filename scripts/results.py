@@ -31,9 +31,7 @@ class ResultsConfig:
 
 def main() -> int:
     config = cli.parse_plain(ResultsConfig, __doc__)
-    from projected_grpo.ledger.files import write_atomic
     from projected_grpo.report import channels, results, rivals
-    from projected_grpo.report.plots import save
     from projected_grpo.verdicts.run_summaries import default_out, is_summary, runs_at, write_summaries
     from projected_grpo.worlds.toy_programs import mechanism_of
 
@@ -55,10 +53,7 @@ def main() -> int:
     else:
         made = results.output(results.report_on(place, mechanism_of), config.require)
     out = config.out if config.out != Path() else default_out(place, config.only or "results")
-    for stem, figure in made.figures.items():
-        save(figure, out / "plots", stem)
-    for name, text in made.files.items():
-        write_atomic(out / name, text.encode())
+    made.write(out)
     print(made.text)
     bottom_line(out, {0: "PASS", 1: "FAIL"}.get(made.code, "NOT_EVALUABLE"), made.bottom)
     return made.code

@@ -68,13 +68,8 @@ def test_readme_names_every_room():
     assert rooms - named_rooms == set()
 
 
-def blocks(language):
-    """The examples of the grader's page in a language."""
-    return re.findall(rf"^```{language}\n(.*?)^```$", GRADER, re.MULTILINE | re.DOTALL)
-
-
 def test_the_graders_example_prints_what_its_page_says(capsys):
-    [example] = blocks("python")
+    example = dict(BLOCK.findall(GRADER))["python"]
     exec(compile(example, "docs/grader.md", "exec"), {})
     said = re.search(r"^It prints `(.*)`, `(.*)`, `(.*)` and", GRADER, re.MULTILINE)
     assert tuple(capsys.readouterr().out.splitlines()[:-1]) == said.groups()
@@ -82,8 +77,7 @@ def test_the_graders_example_prints_what_its_page_says(capsys):
 
 @pytest.mark.slow
 def test_the_graders_command_runs_as_it_is_shown(tmp_path):
-    [example] = blocks("sh")
-    example = example.replace("python -m", f"{sys.executable} -m")
+    example = dict(BLOCK.findall(GRADER))["sh"].replace("python -m", f"{sys.executable} -m")
     env = {"PYTHONPATH": str(ROOT / "src")}
     done = subprocess.run(["sh", "-ec", example], cwd=tmp_path, env=env, check=True, capture_output=True, text=True)
     assert (done.stdout, done.stderr.count("canonical solution")) == ("", 0)

@@ -100,10 +100,10 @@ def test_the_uat_prints_both_v_and_asks_for_the_second_where_it_is_missing(tmp_p
     replays = read_replays(write_both(tmp_path))
     found = uat.uat(replays)
     text = uat.printout(found, replays)
-    for what in ("\ngrpo  ", "\nnll  ", "\ngrpo - nll", " T7 "):
+    for what in ("\nV of grpo  ", "\nV of grpo - V", " T7 "):
         assert what in text, what
     assert "T7 is not judged" not in text
-    gain = found.contrasts[2].effects["grpo - nll"].g
+    gain = found.contrasts[0].effects["V of grpo - V"].g
     assert gain == next(v for v in found.verdicts if v.name == "T7").numbers["gain"]
     shutil.rmtree(tmp_path / "grpo")
     replays = read_replays(config_of(tmp_path))

@@ -16,7 +16,7 @@ from projected_grpo.ledger.folder import open_run, update_manifest
 from projected_grpo.ledger.rates import onset_of, running_mean
 from projected_grpo.ledger.step_file import COLUMNS, read_step, step_path, write_step
 from projected_grpo.report import tables
-from projected_grpo.report.results import recipes_of, report_on
+from projected_grpo.report.results import report_on
 from projected_grpo.verdicts.conditions import untested
 from projected_grpo.verdicts.finished_runs import load_runs, mean_sem
 from projected_grpo.verdicts.matching import group_runs
@@ -86,17 +86,6 @@ def write_all(root, **changed):
 
 
 # ---------------------------------------------------------------- reading
-
-
-def test_an_arm_that_takes_nothing_out_is_not_said_to_take_v_out(tmp_path):
-    """`shrunk` has the recipe of `projected` and uses its length alone."""
-    for arm in ("projected", "shrunk"):
-        write_run(tmp_path / arm, arm, 41, ten(1), vhack={"k": "8", "control": "none"})
-    told = recipes_of(report_on(tmp_path).groups)
-    assert told == [
-        "projected: V is removed by no_gate on the applied update",
-        "shrunk: nothing is removed; made as short as by no_gate on the applied update",
-    ]
 
 
 def test_rates_of_one_run_by_hand(tmp_path):

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 from projected_grpo.ledger.errors import EXIT_FAILED, EXIT_NOT_EVALUABLE, EXIT_OK
 from projected_grpo.ledger.rates import known_mean, number
-from projected_grpo.report.text import Output, Table, between, bullets, plus_minus
+from projected_grpo.report.plots import Output
+from projected_grpo.report.text import Table, between, bullets, plus_minus
 from projected_grpo.verdicts.channels import judged, measured
 from projected_grpo.verdicts.finished_runs import Found, Run
 from projected_grpo.verdicts.matching import order_of

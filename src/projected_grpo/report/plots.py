@@ -5,6 +5,7 @@ readers, and readable in grey). A figure is returned, not shown; `save` writes i
 import io
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -87,6 +88,27 @@ def save(figure: Figure, directory: Path, stem: str) -> None:
     """Writes `stem`.png and `stem`.svg."""
     for kind in ("png", "svg"):
         write_atomic(directory / f"{stem}.{kind}", rendered(figure, kind))
+
+
+@dataclass(frozen=True)
+class Output:
+    """What `just results` prints and writes, whichever table is asked for."""
+
+    text: str
+    bottom: str
+    """The last line: what was found."""
+    code: int
+    """Exit code: 0 PASS, 1 FAIL, 3 not evaluable."""
+    files: Mapping[str, str]
+    """File name -> its text."""
+    figures: Mapping[str, Figure] = field(default_factory=dict)
+    """Stem -> figure, for plots/."""
+
+    def write(self, out: Path) -> None:
+        for stem, figure in self.figures.items():
+            save(figure, out / "plots", stem)
+        for name, text in self.files.items():
+            write_atomic(out / name, text.encode())
 
 
 def figure_of(rows: int, width: float = 8.5, height: float = 2.6) -> tuple[Figure, list[Axes]]:

@@ -12,9 +12,9 @@ from projected_grpo.arms import ARMS, Recipe
 from projected_grpo.ledger.console import CUES
 from projected_grpo.ledger.folder import plain
 from projected_grpo.ledger.rates import LAST
-from projected_grpo.report.plots import all_plots
+from projected_grpo.report.plots import Output, all_plots
 from projected_grpo.report.tables import PAGE_ALONE, TERMINAL_ALONE, all_tables, held_out_rate, per_arm
-from projected_grpo.report.text import Output, bullets, filled, line_text
+from projected_grpo.report.text import bullets, filled, line_text
 from projected_grpo.verdicts.conditions import VANILLA
 from projected_grpo.verdicts.finished_runs import RATES, Found, MechanismOf, Run
 from projected_grpo.verdicts.h1 import H1

@@ -18,8 +18,8 @@ from matplotlib.lines import Line2D
 from projected_grpo.arms import ARMS
 from projected_grpo.ledger.errors import EXIT_NOT_EVALUABLE, EXIT_OK
 from projected_grpo.ledger.rates import known_mean, number
-from projected_grpo.report.plots import STYLE
-from projected_grpo.report.text import Output, Table, between, bullets, spread
+from projected_grpo.report.plots import STYLE, Output
+from projected_grpo.report.text import Table, between, bullets, spread
 from projected_grpo.verdicts.conditions import removed, untested
 from projected_grpo.verdicts.effects import MIN_REPLICATES, interval
 from projected_grpo.verdicts.finished_runs import Found, Run

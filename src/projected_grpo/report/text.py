@@ -5,10 +5,9 @@ the two-sided 95 % interval of the mean (paired t). `-`: not known, or one seed.
 """
 
 import textwrap
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
 
-from matplotlib.figure import Figure
 from tabulate import tabulate
 
 from projected_grpo.ledger.rates import known_mean, number
@@ -18,21 +17,6 @@ from projected_grpo.verdicts.registry import Line
 
 LEFT = ("what is removed (% of update energy)", "side", "adapter", "V", "folder")
 """Columns of words, besides the first."""
-
-
-@dataclass(frozen=True)
-class Output:
-    """What `just results` prints and writes, whichever table is asked for."""
-
-    text: str
-    bottom: str
-    """The last line: what was found."""
-    code: int
-    """Exit code: 0 PASS, 1 FAIL, 3 not evaluable."""
-    files: Mapping[str, str]
-    """File name -> its text."""
-    figures: Mapping[str, Figure] = field(default_factory=dict)
-    """Stem -> figure, for plots/."""
 
 
 @dataclass(frozen=True)

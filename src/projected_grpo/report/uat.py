@@ -25,7 +25,7 @@ from projected_grpo.verdicts.probe import ALPHA, T4, T4_PLUS, Contrast, finite, 
 from projected_grpo.verdicts.registry import CLAIMS, Evidence, Finding, of_probe
 from projected_grpo.verdicts.statistics import MIN_PROBLEMS
 
-V, RANDOM = "V", "random V"
+V, RANDOM, GRPO = "V", "random V", "V of grpo"
 CLEAN = "clean (not hacked)"
 KINDS: Mapping[str, Callable[[Row], bool]] = {
     "pure hack": lambda r: bool(pure_hack(r)),
@@ -38,13 +38,13 @@ KINDS: Mapping[str, Callable[[Row], bool]] = {
 
 @dataclass(frozen=True)
 class Separation:
-    """Whether V, and another V on the same rollouts, separate two kinds."""
+    """Whether each V that was replayed separates two kinds."""
 
     contrast: Contrast
     verdicts: Mapping[str, Finding]
     """By the V's name."""
     effects: Mapping[str, Effect]
-    """The same. Of two V, `A - B` is g of the first minus g of the second, both on the same resamples of problems."""
+    """The same; `A - B` is g of the first minus g of the second, both on the same resamples of problems."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Uat:
     """A kind of rollout each: `rollouts`, `problems`, mean `tokens`, and mean cosines with V (`cos`) and the random V
     (`random`). None of nothing."""
     contrasts: list[Separation]
-    """T4 and T4+ of V and the random V; then of a V of --loss grpo and the V of --loss nll, where it was replayed."""
+    """T4 and T4+."""
     cos_in: Mapping[str, float | None]
     """Hack-ward fraction of the gradients that were left as they are: along V, along the random V, and what a random
     direction of V's rank is expected to show."""
@@ -75,8 +75,8 @@ def uat(replays: Mapping[str, Steps]) -> Uat:
     expected = None if null is None else null / 2**0.5
     cos_in = {V: known_mean(own), RANDOM: known_mean(others), "a random direction, expected": expected}
     captured = lower_end(gains) if len(gains) >= MIN_PROBLEMS else None
-    pairs = ({V: vanilla, RANDOM: random}, *([{"grpo": grpo, "nll": vanilla}] if grpo else []))
-    contrasts = [separation(contrast, both) for both in pairs for contrast in (T4, T4_PLUS)]
+    by_v = {name: rows for name, rows in ((V, vanilla), (RANDOM, random), (GRPO, grpo)) if rows}
+    contrasts = [separation(contrast, by_v) for contrast in (T4, T4_PLUS)]
     return Uat(found, buckets(vanilla, random), contrasts, cos_in, captured)
 
 
@@ -100,14 +100,14 @@ def cosines_by_kind(rows: Sequence[Row]) -> dict[str, list[float]]:
     return {kind: [r["cos_S_contrib"] for r in known if member(r)] for kind, member in KINDS.items()}
 
 
-def separation(contrast: Contrast, replays: Mapping[str, Sequence[Row]]) -> Separation:
-    """Returns two V on one contrast, by their names; the second may have no rows. Both must be of the same rollouts."""
-    (name, rows), (other, others) = replays.items()
-    verdicts = {v: separates(contrast, of_v) for v, of_v in replays.items() if of_v}
-    if not others:
-        return Separation(contrast, verdicts, {name: effect_of(contrast, rows, problems_of(contrast, rows))})
-    found = paired(contrast, rows, others)
-    return Separation(contrast, verdicts, {name: found.one, other: found.other, f"{name} - {other}": found.gain})
+def separation(contrast: Contrast, by_v: Mapping[str, Sequence[Row]]) -> Separation:
+    """Returns every V on one contrast; all must be of the same rollouts."""
+    effects = {V: effect_of(contrast, by_v[V], problems_of(contrast, by_v[V]))}
+    for one, other in ((V, RANDOM), (GRPO, V)):
+        if one in by_v and other in by_v:
+            found = paired(contrast, by_v[one], by_v[other])
+            effects |= {one: found.one, other: found.other, f"{one} - {other}": found.gain}
+    return Separation(contrast, {name: separates(contrast, rows) for name, rows in by_v.items()}, effects)
 
 
 def remarks(found: Uat) -> list[str]:
@@ -120,8 +120,7 @@ def remarks(found: Uat) -> list[str]:
         )
     if found.captured is not None and found.captured <= 0:
         lines.append("T3: V holds no more of the gradient than a random V of its rank, so T3 is no evidence for it.")
-    of_v = [one for one in found.contrasts if V in one.verdicts]
-    return [*lines, *(f"{one.contrast.name}: {line}" for one in of_v for line in _caveats(one))]
+    return [*lines, *(f"{one.contrast.name}: {line}" for one in found.contrasts for line in _caveats(one))]
 
 
 def _caveats(one: Separation) -> Iterator[str]:

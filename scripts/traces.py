@@ -26,7 +26,7 @@ class TracesConfig:
     read."""
 
 
-def main() -> int:
+def main() -> None:
     config = cli.parse_plain(TracesConfig, __doc__)
     from projected_grpo.traces.formats import export
     from projected_grpo.traces.from_run import traces_of_run
@@ -38,20 +38,16 @@ def main() -> int:
         raise BadInput(f"{config.what}: no traces in it")
     name = config.what.resolve().name.removesuffix(".jsonl.gz")
     default = Path("out/traces", f"{name}.jsonl.gz" if config.to == "ours" else f"{name}-{config.to}")
-    place, done = config.out if config.out != Path() else default, "written"
+    place = config.out if config.out != Path() else default
+    done = "written"
     if not of_run and config.to == "ours" and config.out == Path():
         place, done = config.what, "whole"
     elif config.to == "ours":
         write_traces(place, header, traces)
     else:
         export(config.to, place, header, traces)
-    n, turns, several = len(traces), sum(len(t.steps) for t in traces), sum(len(t.steps) > 1 for t in traces)
-    rewards = sum(t.steps[-1].reward for t in traces) / n
-    bottom_line(
-        place, "🟢", f"{n} traces of {turns} turns {done}, {several} with two or more",
-        [["model", "from", "traces", "turns", "last_reward"], [header.model, header.made_by, n, turns, rewards]],
-    )  # fmt: skip
-    return 0
+    turns, several = sum(len(t.steps) for t in traces), sum(len(t.steps) > 1 for t in traces)
+    bottom_line(place, "🟢", f"{len(traces)} traces of {turns} turns {done}, {several} with two or more")
 
 
 if __name__ == "__main__":

@@ -55,8 +55,7 @@ def log_to(path: Path) -> None:
 
 def progress(items: Any, what: str, total: int | None = None) -> Any:
     """tqdm that is silent where nobody watches (no terminal)."""
-    quiet = not sys.stderr.isatty() or bool(speaker())
-    return tqdm(items, desc=what, total=total, disable=quiet, mininterval=1.0, leave=False)
+    return tqdm(items, desc=what, total=total, disable=bool(speaker()) or None, mininterval=1.0, leave=False)
 
 
 def bottom_line(directory: Path | None, cue: str, headline: str, table: Sequence[Sequence[Any]] = ()) -> None:

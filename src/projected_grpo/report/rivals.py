@@ -107,7 +107,8 @@ def minus(a: BySeed, b: BySeed) -> BySeed:
 def row_of(name: str, runs: Sequence[Run], folder: str = "eval", *, first: bool = False) -> Row:
     """Returns a group's row: of its deployed policy, or of what `folder` holds; after the last step, or before the
     `first`, when nothing was gained or trained."""
-    arm, deployed, done = ARMS.get(runs[0].arm), folder == "eval", 0 if first else None
+    arm, deployed = ARMS.get(runs[0].arm), folder == "eval"
+    done = 0 if first else None
 
     def of(rate: str, folder: str, done: int | None) -> BySeed:
         return known({run.seed: run.held_out(rate, done, folder) for run in runs})
@@ -204,7 +205,8 @@ def not_comparable(runs: Sequence[Run]) -> dict[Path, str]:
     whys = {run.path: why for run in runs if (why := untested(run) or _not_its_arm(run))}
     good = [run for run in runs if run.path not in whys]
     for group in group_runs(good):
-        found, kept = reference("vanilla", group, good), dict[int, Run]()
+        found = reference("vanilla", group, good)
+        kept: dict[int, Run] = {}
         for run in group.runs:
             first = next(iter(kept.values()), run)
             if run.arm != "vanilla" and run.seed not in found.runs:

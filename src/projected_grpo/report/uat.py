@@ -243,13 +243,13 @@ def separation_text(one: Separation) -> str:
               "p, equal\nlength", "g, equal\nlength", "verdict"]  # fmt: skip
     body = []
     for name, effect in one.effects.items():
-        cells = [""] * 3, [""] * 3  # of the difference of two V
         if verdict := one.verdicts.get(name):
             n = verdict.numbers
             cosines = [f"{_signed(n.get(side), 4)} ({n.get(f'n_{side}')})" for side in ("high", "low")]
             matched = [_p(n.get("p_matched")), _signed(n.get("g_matched"), 2)]
-            cells = [*cosines, _p(n.get("p"))], [*matched, verdict.status]
-        body.append([name, *cells[0], effect.text, *cells[1]])
+            body.append([name, *cosines, _p(n.get("p")), effect.text, *matched, verdict.status])
+        else:
+            body.append([name, "", "", "", effect.text, "", "", ""])
     return f"{one.contrast.name}: {high} above {low}?\n{_table(header, body)}"
 
 

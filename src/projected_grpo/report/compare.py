@@ -16,7 +16,7 @@ POINTS = 6
 """Steps at which series are shown, the first and the last among them."""
 RATES = {rate: f"{name} %" for rate, name in RATE_NAMES.items()}
 COSINES = {name: name for name in ("cos_in", "cos_out", "cos_update_in", "cos_update")}
-Pairs = Mapping[str, Sequence[tuple[Run, Run]]]
+Pairs = dict[str, list[tuple[Run, Run]]]
 """Arm -> the same replicate of both sides."""
 
 
@@ -67,7 +67,7 @@ def _paired(one: Sequence[Run], other: Sequence[Run]) -> Pairs:
     for runs, found in ((one, a), (other, b)):
         if len(found) < len(runs):
             raise BadInput(f"{runs[0].path.parent}: two runs of one arm and seed; name folders with one of each")
-    pairs: dict[str, list[tuple[Run, Run]]] = {}
+    pairs: Pairs = {}
     for arm, seed in a:
         if (arm, seed) in b:
             pairs.setdefault(arm, []).append((a[arm, seed], b[arm, seed]))

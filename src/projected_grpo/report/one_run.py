@@ -12,8 +12,7 @@ from projected_grpo.ledger.rates import LAST, number, rates
 from projected_grpo.ledger.step_file import Modules, iter_run, read_modules, read_step, step_path
 
 Array = NDArray[np.float64]
-MOST_SHOWN = 12
-"""Modules in the table."""
+MOST_MODULES = 12
 HEADER = ("by chance,\n% of all", "along V,\n% of all", "removed,\n% of all", "along V /\nby chance")
 NOTE = """\
 % of all: of the energy of the whole {}, all modules together; means over a run's first and last third
@@ -72,7 +71,7 @@ def energy_tables(of: str, modules: Modules) -> str:
     steps = found.shape[1]
     third = max(1, steps // 3)
     thirds = (found[:, :third].mean(1), found[:, steps - third :].mean(1))  # [3, modules] each
-    largest = np.argsort(-thirds[1][1], kind="stable")[:MOST_SHOWN]
+    largest = np.argsort(-thirds[1][1], kind="stable")[:MOST_MODULES]
     kinds = [name.rpartition(".")[2] for name in modules.names]  # q_proj, k_proj, ...
     layers = [next((part for part in name.split(".") if part.isdecimal()), "-1") for name in modules.names]
     parts = [

@@ -117,12 +117,11 @@ def row_of(name: str, runs: Sequence[Run], folder: str = "eval", *, first: bool 
     rates["gain"] = minus(rates["gt"], of("gt", "eval", 0)) if deployed and not first else {}
     rates["plain"] = of("gt", "eval_plain", done) if deployed else {}
     rates["trained"] = {} if first else known({run.seed: run.last("hack") for run in runs})
+    kind = OF_ROLE.get(arm.role, WAYS) if arm else WAYS
     if arm and arm.labels:
         kind = ORACLE
-    elif arm and arm.role == "method" and name == arm.name:
+    elif name == OURS:
         kind = OURS
-    else:
-        kind = OF_ROLE.get(arm.role, WAYS) if arm else WAYS
     which = "" if deployed else OTHER_POLICIES[folder] + (", at the start" if first else "")
     return Row(name + which, runs, rates, arm.supervision if arm else "not known", kind)
 
@@ -138,9 +137,7 @@ class Bench:
     def table(self) -> Table:
         """One line an arm."""
         runs = list({run.path: run for row in self.rows for run in row.runs}.values())
-        return Table(
-            "Rivals, side by side", HEADER, [row.cells(self.row("projected")) for row in self.rows], runs, NOTES
-        )
+        return Table("Rivals, side by side", HEADER, [row.cells(self.row(OURS)) for row in self.rows], runs, NOTES)
 
     def row(self, name: str) -> Row | None:
         """Returns an arm's row, or the untrained model's."""
@@ -150,7 +147,7 @@ class Bench:
     def best(self) -> Row | None:
         """Of the rivals that are no oracles and know both rates of each replicate, projected's among them, the one with the
         highest pass without the loophole minus hack on projected's replicates; None without projected or a rival."""
-        if (ours := self.row("projected")) is None:
+        if (ours := self.row(OURS)) is None:
             return None
         whole = [row for row in self.rows if row.kind == RIVAL and len(row.scores) == len(row.runs)]
         able = [row for row in whole if {run.seed for run in ours.runs} <= row.scores.keys()]
@@ -159,7 +156,7 @@ class Bench:
     @property
     def verdict(self) -> str:
         """The bottom line: the best rival and projected."""
-        best, ours, untrained = self.best, self.row("projected"), self.row("untrained")
+        best, ours, untrained = self.best, self.row(OURS), self.row("untrained")
         if best is None or ours is None or len(ours.scores) < max(len(ours.runs), MIN_REPLICATES):
             return (
                 f"NOT_EVALUABLE: needs projected and a rival with its replicates, at least {MIN_REPLICATES}, both with "

@@ -185,16 +185,17 @@ BRIEF: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
 def summary(found: Uat, replays: Mapping[str, Steps]) -> str:
     """Returns what fits one screen: one line per verdict, then the remarks."""
     verdicts = [f"{_named(v)}{CLAIMS[v.name].says:44} {_brief(v)}".rstrip() for v in found.verdicts]
-    return _joined(_read(replays), "\n".join(verdicts), _remarks(found))
+    caveats = [filled(f"- {line}", "  ", width=SCREEN) for line in remarks(found)]
+    return _joined(_read(replays), "\n".join(verdicts), "\n".join(caveats))
 
 
 def printout(found: Uat, replays: Mapping[str, Steps]) -> str:
     """Returns every verdict with its whole reason, and all numbers behind them."""
     verdicts = [filled(f"{_named(v)}{CLAIMS[v.name].says}: {v.why}", "   ") for v in found.verdicts]
+    caveats = [filled(f"- {line}", "  ") for line in remarks(found)]
     missing = [text for name, text in MISSING.items() if name not in replays]
-    contrasts = map(separation_text, found.contrasts)
-    parts = (_read(replays), "\n".join(verdicts), _remarks(found), "\n".join(missing), buckets_text(found))
-    return _joined(*parts, *contrasts, SEPARATION_NOTES)
+    parts = (_read(replays), "\n".join(verdicts), "\n".join(caveats), "\n".join(missing), buckets_text(found))
+    return _joined(*parts, *map(separation_text, found.contrasts), SEPARATION_NOTES)
 
 
 def _joined(*parts: str) -> str:
@@ -219,10 +220,6 @@ def _read(replays: Mapping[str, Steps]) -> str:
     return "\n".join(
         f"{n}: {len(of)} rollouts of {len({r['problem_id'] for r in of})} problems" for n, of in rows.items()
     )
-
-
-def _remarks(found: Uat) -> str:
-    return "\n".join(filled(f"- {line}", "  ", width=SCREEN) for line in remarks(found))
 
 
 def buckets_text(found: Uat) -> str:

@@ -66,7 +66,8 @@ def main() -> int:
     verdicts = verdicts_of(grade_batch(tasks, [r.completion for r in rollouts]))
     labelled, differing = [], []
     for r, old, task, new in zip(rollouts, outcomes, tasks, verdicts, strict=True):
-        if known := bool(task.tests) and old.label is not None:
+        known = bool(task.tests) and old.label is not None
+        if known:
             labelled.append((old.label, new.label))
         if old.hacked != new.hacked or (known and old.label != new.label):
             differing.append(

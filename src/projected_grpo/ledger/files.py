@@ -63,8 +63,9 @@ def json_line(value: Mapping[str, Any]) -> bytes:
 def lines_of(path: Path) -> Iterator[tuple[int, bytes]]:
     """Number and bytes of each line of a plain or gzipped file that is not blank. BadInput names the file that is missing or
     damaged."""
+    opener = gzip.open if path.suffix == ".gz" else open
     try:
-        with (gzip.open if path.suffix == ".gz" else open)(path, "rb") as f:
+        with opener(path, "rb") as f:
             for number, line in enumerate(f, 1):
                 if line.strip():
                     yield number, line
@@ -108,7 +109,8 @@ def row_of(kind: TypeAdapter[T], line: bytes, place: str) -> T:
 def first_fault(error: ValidationError) -> str:
     """Where a value is not what it should be, and why; the value itself, which may be a key, is not repeated."""
     first = error.errors()[0]
-    return ": ".join(filter(None, [".".join(map(str, first["loc"])), first["msg"]]))
+    where = ".".join(map(str, first["loc"]))
+    return f"{where}: {first['msg']}" if where else first["msg"]
 
 
 def built_once(folder: Path, build: Callable[[Path], None], what: str = "") -> Path:

@@ -92,10 +92,10 @@ FREE_TO_CHANGE = frozenset({
 def _check_same(directory: Path, now: Mapping[str, Any]) -> None:
     before = read_manifest(directory)
     started, asked = ({**m["config"], **{k: m.get(k) for k in now if k != "config"}} for m in (before, now))
+    # bnpo divides by each process's tokens
+    free = FREE_TO_CHANGE - {"processes"} if asked.get("loss") == "bnpo" else FREE_TO_CHANGE
     for key in {**started, **asked}:
-        # bnpo divides by each process's tokens
-        free = key in FREE_TO_CHANGE and (key, asked.get("loss")) != ("processes", "bnpo")
-        if not free and started.get(key) != asked.get(key):
+        if key not in free and started.get(key) != asked.get(key):
             was, here = started.get(key), asked.get(key)
             raise BadInput(
                 f"--resume {directory}: was started with {key}={was!r}, here it is {here!r}; repeat its arguments"

@@ -85,14 +85,6 @@ def kinds(run: Path, rate: str) -> str:
     return "\n\n".join(tabulate(lines, header, disable_numparse=True) for header, *lines in tables)
 
 
-def modules(run: Path) -> str:
-    """Returns where the energy along V lies."""
-    from projected_grpo.report.one_run import energy_text
-
-    config = finished_manifest(run, ("train", "probe_distill"))["config"]
-    return f"{run}: {config['arm']}, seed {config['seed']}\n\n{energy_text(run)}"
-
-
 def problem_whole(p: Problem) -> str:
     """Returns the prompt with the hint, if it has room for it; hidden tests and solution."""
     hint = HINTS["simple_overwrite_tests"]
@@ -139,7 +131,10 @@ def main() -> None:
     elif config.kinds:
         print(kinds(run, config.kinds))
     elif config.modules:
-        print(modules(run))
+        from projected_grpo.report.one_run import energy_text
+
+        of = finished_manifest(run, ("train", "probe_distill"))["config"]
+        print(f"{run}: {of['arm']}, seed {of['seed']}\n\n{energy_text(run)}")
     else:
         print(step(run, config.which, config.one))
 

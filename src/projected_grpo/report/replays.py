@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import NoPath, finished_manifest
@@ -58,13 +57,18 @@ def read_replays(config: UatConfig) -> dict[str, Steps]:
         given, usual = getattr(config, name), config.vanilla.parent / name
         if given != Path() or usual.is_dir():
             paths[name] = usual if given == Path() else given
-    facts = {name: facts_of(_manifest(name, path)) for name, path in paths.items()}
+    facts = {}
+    for name, path in paths.items():
+        if not path.is_dir():
+            raise BadInput(f"--{name} {path}: no such directory; `just queue-probe` makes all three and judges them")
+        kind = "teacher_pool" if name == "pool" else "probe_distill"
+        facts[name] = facts_of(finished_manifest(path, (kind,), f"--{name}"))
     for name, (arm, control, loss, about) in REPLAYS.items():
         if name not in paths:
             continue
-        wanted = {"config.arm": arm, "vhack.control": control} | (
-            {"vhack.loss": loss} if "grpo" in paths and loss else {}
-        )
+        wanted = {"config.arm": arm, "vhack.control": control}
+        if loss and "grpo" in paths:
+            wanted["vhack.loss"] = loss
         for fact, value in wanted.items():
             if (found := facts[name].get(fact)) != value:
                 flag = fact.partition(".")[2]
@@ -76,16 +80,8 @@ def read_replays(config: UatConfig) -> dict[str, Steps]:
             )
     replays: dict[str, Steps] = {name: read_run(path) for name, path in paths.items()}
     of_pool, replayed = (
-        {(r["problem_id"], r["sample_id"], r["completion"]) for r in chain(*replays[name])}
-        for name in ("pool", "vanilla")
+        {(r["problem_id"], r["sample_id"], r["completion"]) for r in chain(*replays[n])} for n in ("pool", "vanilla")
     )
     if not replayed <= of_pool:
         raise BadInput(f"--pool {config.pool}: does not hold the rollouts that {config.vanilla} replayed")
     return replays
-
-
-def _manifest(name: str, path: Path) -> Mapping[str, Any]:
-    """BadInput when it is no finished run of its kind."""
-    if not path.is_dir():
-        raise BadInput(f"--{name} {path}: no such directory; `just queue-probe` makes all three and judges them")
-    return finished_manifest(path, ("teacher_pool" if name == "pool" else "probe_distill",), f"--{name}")

@@ -98,7 +98,7 @@ def _check_same(directory: Path, now: Mapping[str, Any]) -> None:
         if key not in free and started.get(key) != asked.get(key):
             was, here = started.get(key), asked.get(key)
             raise BadInput(
-                f"--resume {directory}: was started with {key}={was!r}, here it is {here!r}; repeat its arguments"
+                f"--resume {directory}: the run was started with {key}={was!r}, here it is {here!r}; repeat its arguments"
             )
 
 

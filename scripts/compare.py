@@ -11,7 +11,7 @@ from typing import Annotated
 import tyro
 
 from projected_grpo.ledger.console import bottom_line
-from projected_grpo.ledger.errors import EXIT_FAILED, EXIT_OK, BadInput
+from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.files import write_atomic
 from projected_grpo.ledger.folder import NoPath
 from projected_grpo.run import cli
@@ -37,20 +37,20 @@ class CompareConfig:
     """Write the printout here too. Empty: print only."""
 
 
-def of_v(config: CompareConfig) -> tuple[str, int, str]:
-    """Returns the printout, the exit code and the last line of two V files. BadInput when they are of other coordinates
+def of_v(a: Path, b: Path) -> tuple[str, str, int]:
+    """Returns the printout, the last line and the exit code of two V files. BadInput when they are of other coordinates
     (another model, adapter or basis), so that no angle means anything."""
     from tabulate import tabulate
 
     from projected_grpo.projection import SAME, compared, one_subspace
     from projected_grpo.vhack import read_vhack, same_coordinates
 
-    one, other = read_vhack(config.a), read_vhack(config.b)
+    one, other = read_vhack(a), read_vhack(b)
     if why := same_coordinates(one, other.probes, {name: rows.shape[1] for name, rows in other.basis.items()}):
-        raise BadInput(f"{config.a} and {config.b}: {why}; extract both from one model, on one machine")
-    modules, body = compared(one.basis, other.basis), []
-    if not modules:
-        raise BadInput(f"{config.a} and {config.b}: no module in which both have directions; extract them again")
+        raise BadInput(f"{a} and {b}: {why}; extract both from one model, on one machine")
+    if not (modules := compared(one.basis, other.basis)):
+        raise BadInput(f"{a} and {b}: no module in which both have directions; extract them again")
+    body = []
     for kind in (*dict.fromkeys(m.kind for m in modules), "all"):
         members = [m for m in modules if kind in (m.kind, "all")]
         degrees = [math.degrees(angle) for m in members for angle in m.angles]
@@ -58,39 +58,37 @@ def of_v(config: CompareConfig) -> tuple[str, int, str]:
         shares = [f"{x:.4f}" for x in (fmean(m.overlap for m in members), fmean(m.null for m in members))]
         body.append([kind, len(members), *angles, *shares])
     facts = [[name, one.meta.get(name, "-")[:16], other.meta.get(name, "-")[:16]] for name in FACTS]
-    parts = [
-        tabulate(facts, ["", str(config.a), str(config.b)], disable_numparse=True),
-        tabulate(body, HEADER, disable_numparse=True),
-        NOTES.format(math.degrees(SAME)),
-    ]
+    tables = [tabulate(rows, header, disable_numparse=True) for rows, header in ((facts, ["", a, b]), (body, HEADER))]
     identical = one_subspace(modules)
-    *_, overlap, null = body[-1]
     found = "identical: one subspace under two names" if identical else "two bases"
-    bottom = f"{found}; overlap {overlap} over {len(modules)} modules (1: the same, {null}: unrelated)"
-    return "\n\n".join(parts), EXIT_FAILED if identical else EXIT_OK, bottom
+    bottom = f"{found}; overlap {body[-1][-2]} over {len(modules)} modules (1: the same, {body[-1][-1]}: unrelated)"
+    return "\n\n".join([*tables, NOTES.format(math.degrees(SAME))]), bottom, int(identical)
 
 
-def of_runs(config: CompareConfig) -> tuple[str, int, str]:
+def of_runs(a: Path, b: Path) -> tuple[str, str, int]:
     """Returns the same of two runs, or of two folders of them."""
-    from projected_grpo.report.compare import compare, first_difference
+    from projected_grpo.report.compare import compare
     from projected_grpo.verdicts.registry import exit_code
 
-    if config.exact:
-        difference = first_difference(config.a, config.b)
-        bottom = difference or f"{config.a} and {config.b} hold the same numbers"
-        return "", EXIT_FAILED if difference else EXIT_OK, bottom
-    text, t6 = compare(config.a, config.b)
+    text, t6 = compare(a, b)
     verdicts = [line.verdict for line in t6]
+    if not verdicts:
+        return text, "compared; T6 needs runs of both adapters (`just toy chain=adapters`)", 0
     bottom = "; ".join(f"{v.name} {v.status}: {v.why}" for v in verdicts)
-    code = exit_code(verdicts, [v.name for v in verdicts]) if verdicts else EXIT_OK
-    return text, code, bottom or "compared; T6 needs runs of both adapters (`just toy chain=adapters`)"
+    return text, bottom, exit_code(verdicts, [v.name for v in verdicts])
 
 
 def main() -> int:
     config = cli.parse_plain(CompareConfig, __doc__)
-    text, code, bottom = (of_v if config.a.suffix == ".safetensors" else of_runs)(config)
-    if text:
-        print(text)
+    if config.exact:
+        from projected_grpo.report.compare import first_difference
+
+        difference = first_difference(config.a, config.b)
+        same = f"{config.a} and {config.b} hold the same numbers"
+        bottom_line(None, "FAIL" if difference else "PASS", difference or same)
+        return int(bool(difference))
+    text, bottom, code = (of_v if config.a.suffix == ".safetensors" else of_runs)(config.a, config.b)
+    print(text)
     out = config.out if config.out != Path() else None
     if out:
         write_atomic(out, f"{text}\n".encode())

@@ -15,7 +15,8 @@ from projected_grpo.ledger.rates import known_mean, number
 from projected_grpo.report.plots import all_plots, hack_rates, save
 from projected_grpo.report.results import Report, report_on
 from projected_grpo.report.rivals import bench_of, hack_against_pass
-from projected_grpo.report.tables import Table, against, between, held_out_rate
+from projected_grpo.report.tables import against, held_out_rate
+from projected_grpo.report.text import Table, between
 
 DOCS, EVIDENCE = Path("docs"), Path("docs/evidence")
 TOY = EVIDENCE / "toy.runs.jsonl.gz"
@@ -39,7 +40,7 @@ def front_table(report: Report) -> str:
     body = []
     for group in report.groups:
         if group.name in FRONT:
-            over = against("projected", group, report.found.runs).by_rate["hack"]
+            over = against("projected", group, report.found.runs)[0]["hack"]
             ends = [number(known_mean(run.last(rate) for run in group.runs), 100.0) for rate in ("hack", "gt")]
             share = known_mean(run.whole("update_removed") for run in group.runs)
             removed = f"{FRONT[group.name]} ({number(share, 100.0, 0)} %)" if share else FRONT[group.name]
@@ -56,12 +57,8 @@ def small_table(report: Report) -> str:
     body = []
     for run in sorted(runs, key=lambda run: run.seed):
         removed, onset = number(run.whole("update_removed"), 100.0, 0), number(run.onset, digits=0)
-        cells = [f"{run.seed} {run.arm}", removed, onset]
-        for done in steps:
-            known = done in run.evals
-            hack, gt = (number(held_out_rate(run, done, rate) if known else None, 100.0) for rate in ("hack", "gt"))
-            cells.append(f"{hack} ({gt})")
-        body.append(cells)
+        of = [[number(held_out_rate(run, done, rate), 100.0) for rate in ("hack", "gt")] for done in steps]
+        body.append([f"{run.seed} {run.arm}", removed, onset, *(f"{hack} ({gt})" for hack, gt in of)])
     header = ["replicate, arm", "update energy removed %", "onset", *(f"step {done}" for done in steps)]
     return Table("", header, body).text("github")
 

@@ -5,33 +5,28 @@ Prints each verdict; writes all numbers (uat.txt, uat.json) and a histogram of c
 FAILs, 3 one is NOT_EVALUABLE.
 """
 
-import json
 from pathlib import Path
 
 from projected_grpo.ledger.console import bottom_line
 from projected_grpo.ledger.files import write_atomic
-from projected_grpo.report.uat.inputs import UatConfig
+from projected_grpo.report.replays import UatConfig, read_replays
 from projected_grpo.run import cli
+from projected_grpo.verdicts.registry import exit_code
 
 
 def main() -> int:
     config = cli.parse_plain(UatConfig, __doc__)
-    from projected_grpo.report import plots
-    from projected_grpo.report.uat import numbers as uat
-    from projected_grpo.report.uat import text as uat_text
-    from projected_grpo.report.uat.inputs import read_replays
-    from projected_grpo.verdicts.registry import exit_code
+    from projected_grpo.report import plots, uat
 
     replays = read_replays(config)
     found = uat.uat(replays)
     out = config.out.with_suffix(".txt") if config.out != Path() else config.projected / "uat.txt"
     plots.save(plots.cosine_histogram(replays), out.parent, f"{out.stem}_cosines")
-    numbers = out.with_suffix(".json")
-    write_atomic(numbers, (json.dumps(uat.as_json(found), indent=1, allow_nan=False) + "\n").encode())
-    text = uat_text.printout(found, replays)
+    write_atomic(out.with_suffix(".json"), uat.as_json(found).encode())
+    text = uat.printout(found, replays)
     write_atomic(out, f"{text}\n".encode())
-    print(text if config.details else uat_text.summary(found, replays))
-    print(f"\ndetails: {out} (or --details); numbers: {numbers.name}; histogram of cosines: {out.stem}_cosines.png")
+    print(text if config.details else uat.summary(found, replays))
+    print(f"\ndetails: {out} (or --details); numbers: {out.stem}.json; histogram of cosines: {out.stem}_cosines.png")
     code = exit_code(found.verdicts, config.require)
     states = " ".join(f"{v.name} {v.status}" for v in found.verdicts)
     bottom = f"{states}; required {' '.join(config.require)}: exit code {code}"

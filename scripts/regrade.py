@@ -64,25 +64,24 @@ def main() -> int:
     outcomes = [o for g in groups for o in g.outcomes]
     tasks = tasks_of(rollouts, config.problems)
     verdicts = verdicts_of(grade_batch(tasks, [r.completion for r in rollouts]))
-    rows = list(zip(rollouts, outcomes, tasks, verdicts, strict=True))
-    labelled = [(old.label, v.label) for _, old, task, v in rows if task.tests and old.label is not None]
-    agree = sum(old.hacked == bool(v.arbitrary_pass) for _, old, _, v in rows)
-    differing = [
-        (r, old, v)
-        for r, old, task, v in rows
-        if old.hacked != v.hacked or (task.tests and old.label not in (None, v.label))
-    ]
-    print(table("hacked", [(old.hacked, v.hacked) for _, old, _, v in rows]))
+    labelled, differing = [], []
+    for r, old, task, new in zip(rollouts, outcomes, tasks, verdicts, strict=True):
+        known = bool(task.tests) and old.label is not None
+        if known:
+            labelled.append((old.label, new.label))
+        if old.hacked != new.hacked or (known and old.label != new.label):
+            differing.append(
+                f"  problem {r.problem_id} sample {r.sample_id}: hacked {old.hacked} -> {new.hacked}, label {old.label} -> "
+                f"{new.label} (status {new.status}, own tests {new.defines_evaluator}, pass {new.hinted_pass}, on a stub "
+                f"{new.arbitrary_pass})"
+            )
+    both = list(zip(outcomes, verdicts, strict=True))
+    agree = sum(old.hacked == bool(new.arbitrary_pass) for old, new in both)
+    print(table("hacked", [(old.hacked, new.hacked) for old, new in both]))
     print(table("label", labelled))
-    print(f"{len(rows) - len(labelled)} completions compared by hacked alone (no tests here, or no old label)")
-    print(f"own tests pass on a stub that returns 0 (arbitrary_pass) = old hacked: {agree} of {len(rows)}")
-    print(f"{len(differing)} of {len(rows)} disagree")
-    for r, old, v in differing:
-        print(
-            f"  problem {r.problem_id} sample {r.sample_id}: hacked {old.hacked} -> {v.hacked}, label {old.label} -> "
-            f"{v.label} (status {v.status}, own tests {v.defines_evaluator}, pass {v.hinted_pass}, on a stub "
-            f"{v.arbitrary_pass})"
-        )
+    print(f"{len(both) - len(labelled)} completions compared by hacked alone (no tests here, or no old label)")
+    print(f"own tests pass on a stub that returns 0 (arbitrary_pass) = old hacked: {agree} of {len(both)}")
+    print("\n".join([f"{len(differing)} of {len(both)} disagree", *differing]))
     return EXIT_FAILED if differing else 0
 
 

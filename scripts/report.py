@@ -1,5 +1,5 @@
-"""Write one self-contained HTML page of a folder of runs: verdicts, tables, plots, and rollouts to browse. Exit code 0 once
-the page is written; `results` and `probe_uat` judge."""
+"""Write report.html, one self-contained page of a folder of runs: verdicts, tables, plots, and rollouts to browse. Exit
+code 0 once it is written; `results` and `probe_uat` judge."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,11 +9,7 @@ import tyro
 
 from projected_grpo.ledger.console import bottom_line
 from projected_grpo.ledger.files import write_atomic
-from projected_grpo.ledger.folder import NoPath
 from projected_grpo.run import cli
-
-MOST = 4000
-"""Rollouts in the page."""
 
 
 @dataclass(frozen=True)
@@ -22,8 +18,6 @@ class ReportConfig:
 
     dir: Annotated[Path, tyro.conf.Positional]
     """Folder with finished training runs at any depth."""
-    out: NoPath = Path()
-    """The page, an .html file; an existing one is replaced. Empty: report.html in DIR."""
 
 
 def main() -> None:
@@ -33,10 +27,9 @@ def main() -> None:
     from projected_grpo.worlds.toy_programs import mechanism_of
 
     report = report_on(config.dir, mechanism_of)
-    text = page(report, MOST).encode()
-    out = config.out if config.out != Path() else config.dir / "report.html"
-    write_atomic(out, text)
-    bottom_line(out, "⚪", f"{len(report.groups)} arms, a page of {len(text) / 1e6:.1f} MB")
+    text = page(report).encode()
+    write_atomic(config.dir / "report.html", text)
+    bottom_line(config.dir / "report.html", "⚪", f"{len(report.groups)} arms, a page of {len(text) / 1e6:.1f} MB")
 
 
 if __name__ == "__main__":

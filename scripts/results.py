@@ -41,7 +41,7 @@ def main() -> int:
         studies = [(place, runs_at(place, mechanism_of)) for place in config.dirs]
         kept = write_summaries(config.out, *studies)
         lost = [f"left out: {path}: {why}" for _, found in studies for path, why in found.left_out]
-        print("\n".join(lost))
+        print(*lost, sep="\n")
         bottom_line(config.out, "⚪", f"{kept} runs, {config.out.stat().st_size / 1024:,.0f} KiB; {len(lost)} left out")
         return 0
     if len(config.dirs) > 1:

@@ -21,7 +21,7 @@ import tyro
 from loophole_grader import HINTS
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import finished_manifest, read_manifest
-from projected_grpo.ledger.step_file import COLUMNS, Row, read_step, step_path, steps_in
+from projected_grpo.ledger.step_file import COLUMNS, read_step, step_path, steps_in
 from projected_grpo.ledger.step_log import STEP_SHOWN, cell, step_header, step_legend, step_line
 from projected_grpo.prompts import messages_for
 from projected_grpo.records import Pair, Problem
@@ -44,16 +44,17 @@ class ShowConfig:
     """Of a run: where in the model the energy along V lies."""
 
 
-# ---------------------------------------------------------------- a run
-
-
 def step(run: Path, which: str, one: str) -> str:
-    """Returns a step as a table, or one sample of it whole."""
+    """Returns a step as a table; or prompt, completion and every number of one sample of it."""
     from tabulate import tabulate
 
     rows = read_step(step_path(run, chosen(which, steps_in(run), "step")))
     if one:
-        return sample(rows[chosen(one, range(len(rows)), "row")])
+        row = rows[chosen(one, range(len(rows)), "row")]
+        bulky = {"prompt", "completion", "prompt_ids", "completion_ids", "behaviour_logps"}
+        numbers = "\n".join(f"{c.name:16} {row[c.name]!s:24} {c.meaning}" for c in COLUMNS if c.name not in bulky)
+        prompt, completion = f"prompt ({len(row['prompt_ids'])} tokens)", f"completion ({row['comp_len']} tokens)"
+        return titled((prompt, row["prompt"]), (completion, row["completion"]), ("numbers", numbers))
     shown = [c for c in COLUMNS if c.level == "sample" and c.show]
     cells = [[i, *(cell(row[c.name], c.fmt).strip() for c in shown)] for i, row in enumerate(rows)]
     table = tabulate(cells, ["row", *(c.show for c in shown)], disable_numparse=True)
@@ -67,17 +68,6 @@ def chosen(text: str, known: Sequence[int], what: str) -> int:
     return int(text)
 
 
-def sample(row: Row) -> str:
-    """Returns prompt, completion and every number of one sample."""
-    bulky = {"prompt", "completion", "prompt_ids", "completion_ids", "behaviour_logps"}
-    facts = "\n".join(f"{c.name:16} {row[c.name]!s:24} {c.meaning}" for c in COLUMNS if c.name not in bulky)
-    return titled(
-        (f"prompt ({len(row['prompt_ids'])} tokens)", row["prompt"]),
-        (f"completion ({row['comp_len']} tokens)", row["completion"]),
-        ("numbers", facts),
-    )
-
-
 def titled(*parts: tuple[str, str]) -> str:
     """Returns texts, each under its title."""
     return "\n".join(f"── {title} ──\n{text}" for title, text in parts)
@@ -88,22 +78,11 @@ def kinds(run: Path, rate: str) -> str:
     from tabulate import tabulate
 
     from projected_grpo.data.problems import load_problems
-    from projected_grpo.report.by_kind import by_kind
+    from projected_grpo.report.one_run import by_kind
 
-    source = read_manifest(run)["config"]["problems"]
-    tables = by_kind(run, {p.problem_id: p.difficulty for p in load_problems(source)}, rate)
+    problems = load_problems(read_manifest(run)["config"]["problems"])
+    tables = by_kind(run, {p.problem_id: p.difficulty for p in problems}, rate)
     return "\n\n".join(tabulate(lines, header, disable_numparse=True) for header, *lines in tables)
-
-
-def modules(run: Path) -> str:
-    """Returns where the energy along V lies."""
-    from projected_grpo.report.module_energy import energy_text
-
-    config = finished_manifest(run, ("train", "probe_distill"))["config"]
-    return f"{run}: {config['arm']}, seed {config['seed']}\n\n{energy_text(run)}"
-
-
-# ---------------------------------------------------------------- problems and pairs
 
 
 def problem_whole(p: Problem) -> str:
@@ -130,17 +109,18 @@ def source(what: str, which: str, one: str) -> str:
 
     if not which:
         raise BadInput(f"show {what}: name a source: builtin, toy, small or a file")
-    problems = {p.problem_id: p for p in load_problems(which)} if what == "problems" else {}
-    pairs = {p.name: p for p in load_pairs(which)} if what == "pairs" else {}
-    kind_of = {name: p.difficulty for name, p in problems.items()} | {name: p.mechanism for name, p in pairs.items()}
+    if what == "problems":
+        found = {p.problem_id: (p.difficulty, p) for p in load_problems(which)}
+    else:
+        found = {p.name: (p.mechanism, p) for p in load_pairs(which)}
     if not one:
-        return "\n".join([*(f"{name}\t{kind}" for name, kind in kind_of.items()), f"{len(kind_of)} {what}"])
-    names = list(kind_of)
+        return "\n".join([*(f"{name}\t{kind}" for name, (kind, _) in found.items()), f"{len(found)} {what}"])
+    names = list(found)
     name = names[int(one)] if one.isdecimal() and int(one) < len(names) else one
-    if name not in kind_of:
+    if name not in found:
         raise BadInput(f"{one}: {what} of {which} are 0 to {len(names) - 1}, or {names[0]} …")
-    whole = problem_whole(problems[name]) if problems else pair_whole(pairs[name])
-    return f"{whole}\n{name}\t{kind_of[name]}"
+    kind, p = found[name]
+    return f"{problem_whole(p) if isinstance(p, Problem) else pair_whole(p)}\n{name}\t{kind}"
 
 
 def main() -> None:
@@ -151,7 +131,10 @@ def main() -> None:
     elif config.kinds:
         print(kinds(run, config.kinds))
     elif config.modules:
-        print(modules(run))
+        from projected_grpo.report.one_run import energy_text
+
+        of = finished_manifest(run, ("train", "probe_distill"))["config"]
+        print(f"{run}: {of['arm']}, seed {of['seed']}\n\n{energy_text(run)}")
     else:
         print(step(run, config.which, config.one))
 

@@ -26,7 +26,7 @@ class TracesConfig:
     read."""
 
 
-def main() -> int:
+def main() -> None:
     config = cli.parse_plain(TracesConfig, __doc__)
     from projected_grpo.traces.formats import export
     from projected_grpo.traces.from_run import traces_of_run
@@ -34,31 +34,20 @@ def main() -> int:
 
     of_run = config.what.is_dir()
     header, source = traces_of_run(config.what) if of_run else open_traces(config.what)
-    traces = list(source)
-    if not traces:
+    if not (traces := list(source)):
         raise BadInput(f"{config.what}: no traces in it")
     name = config.what.resolve().name.removesuffix(".jsonl.gz")
     default = Path("out/traces", f"{name}.jsonl.gz" if config.to == "ours" else f"{name}-{config.to}")
     place = config.out if config.out != Path() else default
-    only_read = not of_run and config.to == "ours" and config.out == Path()
-    if only_read:
-        place = config.what
+    done = "written"
+    if not of_run and config.to == "ours" and config.out == Path():
+        place, done = config.what, "whole"
     elif config.to == "ours":
         write_traces(place, header, traces)
     else:
         export(config.to, place, header, traces)
-    n, turns = len(traces), sum(len(t.steps) for t in traces)
-    without = sum(any(step.action.logps is None for step in t.steps) for t in traces)
-    bare = f"; {without} have no log-probability of each token" if without else ""
-    bottom_line(
-        place,
-        "🟢",
-        f"{n} traces of {turns} turns {'whole' if only_read else 'written'}, {sum(len(t.steps) > 1 for t in traces)} with "
-        f"two or more{bare}",
-        [["model", "from", "traces", "turns", "last_reward"],
-         [header.model, header.made_by, n, turns, sum(t.steps[-1].reward for t in traces) / n]],
-    )  # fmt: skip
-    return 0
+    turns, several = sum(len(t.steps) for t in traces), sum(len(t.steps) > 1 for t in traces)
+    bottom_line(place, "🟢", f"{len(traces)} traces of {turns} turns {done}, {several} with two or more")
 
 
 if __name__ == "__main__":

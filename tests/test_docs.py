@@ -1,14 +1,15 @@
-"""README and docs name what is there: files, modules, links and commands."""
+"""README, docs and justfile: what they name is there, and docs/channels.md prints what it says."""
 
 import dataclasses
 import json
+import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from harness import ROOT
-from test_front_door import shown
 
 from loophole_grader import Verdict
 from projected_grpo.arms import ARMS
@@ -18,6 +19,8 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 GRADER = (ROOT / "docs/grader.md").read_text("utf-8")
 PATH = re.compile(r"(?<![\w./-])(?:src|docs|tests|scripts)/[\w*./-]*[\w*/]")
 MODULE = re.compile(r"`((?:\w+/)*\w+\.py)`")
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+CHANNELS = ROOT / "docs/channels.md"
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 NEW_FILE = re.compile(r"^# new file .*$", re.MULTILINE)
 RECIPE = re.compile(r"(?:uv run just|`just) ([a-z][\w-]*)")
@@ -65,13 +68,8 @@ def test_readme_names_every_room():
     assert rooms - named_rooms == set()
 
 
-def blocks(language):
-    """The examples of the grader's page in a language."""
-    return re.findall(rf"^```{language}\n(.*?)^```$", GRADER, re.MULTILINE | re.DOTALL)
-
-
 def test_the_graders_example_prints_what_its_page_says(capsys):
-    [example] = blocks("python")
+    example = dict(BLOCK.findall(GRADER))["python"]
     exec(compile(example, "docs/grader.md", "exec"), {})
     said = re.search(r"^It prints `(.*)`, `(.*)`, `(.*)` and", GRADER, re.MULTILINE)
     assert tuple(capsys.readouterr().out.splitlines()[:-1]) == said.groups()
@@ -79,8 +77,7 @@ def test_the_graders_example_prints_what_its_page_says(capsys):
 
 @pytest.mark.slow
 def test_the_graders_command_runs_as_it_is_shown(tmp_path):
-    [example] = blocks("sh")
-    example = example.replace("python -m", f"{sys.executable} -m")
+    example = dict(BLOCK.findall(GRADER))["sh"].replace("python -m", f"{sys.executable} -m")
     env = {"PYTHONPATH": str(ROOT / "src")}
     done = subprocess.run(["sh", "-ec", example], cwd=tmp_path, env=env, check=True, capture_output=True, text=True)
     assert (done.stdout, done.stderr.count("canonical solution")) == ("", 0)
@@ -98,3 +95,79 @@ def test_the_graders_table_names_every_field_of_a_verdict():
 def test_the_table_of_a_section_names_every_one(section, known):
     table = (ROOT / "docs/use.md").read_text("utf-8").split(f"## {section}")[1].split("\n## ")[0]
     assert re.findall(r"^\| (\w+) \|", table, re.MULTILINE)[1:] == list(known)
+
+
+# ---------------------------------------------------------------- docs/channels.md, executed
+
+
+def examples(text):
+    """(code, what it prints) of every example; every block is code or its output."""
+    found = BLOCK.findall(text)
+    assert [language for language, _ in found] == ["python", "text"] * (len(found) // 2)
+    return [(code, said) for (_, code), (_, said) in zip(found[::2], found[1::2], strict=True)]
+
+
+@pytest.mark.usefixtures("antipasto")  # built before: a build says so on stdout
+def test_every_example_of_the_page_prints_what_it_says(capsys, tmp_path, monkeypatch, cache):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out/cache").symlink_to(cache)
+    monkeypatch.chdir(tmp_path)
+    names, text = {}, CHANNELS.read_text("utf-8")
+    assert len(examples(text)) == text.count("```") / 4 == 2
+    for code, said in examples(text):
+        exec(compile(code, str(CHANNELS), "exec"), names)
+        assert capsys.readouterr().out == said, code
+
+
+def test_the_page_names_every_page_of_the_room():
+    text = CHANNELS.read_text("utf-8")
+    pages = {p.stem for p in (ROOT / "src/projected_grpo/channels").glob("*.py")}
+    assert all(f"channels/{p}.py" in text or f"channels.{p} " in text for p in pages - {"__init__", "outputs"})
+
+
+# ---------------------------------------------------------------- the justfile as a user meets it
+
+
+def just(*words, **variables):
+    """(exit code, stdout, stderr) of the environment's own just."""
+    done = subprocess.run(
+        [Path(sys.executable).parent / "just", *words],
+        cwd=ROOT, env={**os.environ, **variables}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    return done.returncode, done.stdout, done.stderr
+
+
+def shown():
+    """The recipes that `just --list` shows."""
+    code, out, err = just("--list", "--unsorted")
+    assert code == 0, err
+    return re.findall(r"^    ([a-z][\w-]*)", out, re.MULTILINE)
+
+
+IN_BASH = ("probe-teacher-pool", "probe-vanilla-replay", "probe-projected-replay", "probe-v-replay")
+IN_PYTHON = (
+    "compare", "export", "extract_vhack_grad", "multi_turn", "re_extract", "regrade", "report", "results",
+    "serve_teacher", "show", "traces", "train", "train_diloco", "train_parallel", "verify_vhack",
+)  # fmt: skip
+MISSING = re.compile(r"^error: (missing: |no preset given: |no arguments: |\'\': ).*\n$|Required options", re.MULTILINE)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("recipe", IN_BASH)
+def test_a_recipe_without_its_argument_says_what_is_missing(recipe):
+    code, out, err = just(recipe)
+    assert (code, out) == (2, "")
+    assert MISSING.search(err), err
+
+
+@pytest.mark.parametrize("name", IN_PYTHON)
+def test_a_script_without_its_argument_says_what_is_missing(script, name):
+    code, out, err = script(name)
+    assert (code, out) == (2, "")
+    assert MISSING.search(err), err
+
+
+def test_recipes_keep_bytecode_even_where_the_shell_forbids_it():
+    """Without it every start compiles torch and transformers again: 14 s of import where 5 would do."""
+    ask = "import sys; sys.exit(sys.dont_write_bytecode)"
+    assert just("--command", sys.executable, "-c", ask, PYTHONDONTWRITEBYTECODE="1")[0] == 0

@@ -6,9 +6,8 @@ import pytest
 from test_uat import config_of, noise, sees_pure, write, write_all
 
 from projected_grpo.ledger.step_file import read_run
-from projected_grpo.report.uat import numbers as uat
-from projected_grpo.report.uat import text as uat_text
-from projected_grpo.report.uat.inputs import read_replays
+from projected_grpo.report import uat
+from projected_grpo.report.replays import read_replays
 from projected_grpo.verdicts.extraction import MARGIN, t7
 
 V_NLL = {"control": "none", "k": "8", "pairs_hash": "h", "loss": "nll", "max_new": "unused", "v_sha256": "a"}
@@ -100,12 +99,12 @@ def test_one_v_under_two_names_is_red(tmp_path, change):
 def test_the_uat_prints_both_v_and_asks_for_the_second_where_it_is_missing(tmp_path):
     replays = read_replays(write_both(tmp_path))
     found = uat.uat(replays)
-    text = uat_text.printout(found, replays)
-    for what in ("\ngrpo  ", "\nnll  ", "\ngrpo - nll", " T7 "):
+    text = uat.printout(found, replays)
+    for what in ("\nV of grpo  ", "\nV of grpo - V", " T7 "):
         assert what in text, what
     assert "T7 is not judged" not in text
-    gain = uat.as_json(found)["contrasts"][2]["effects"]["grpo - nll"]["g"]
+    gain = found.contrasts[0].effects["V of grpo - V"].g
     assert gain == next(v for v in found.verdicts if v.name == "T7").numbers["gain"]
     shutil.rmtree(tmp_path / "grpo")
     replays = read_replays(config_of(tmp_path))
-    assert "T7 is not judged: no replay" in uat_text.printout(uat.uat(replays), replays)
+    assert "T7 is not judged: no replay" in uat.printout(uat.uat(replays), replays)

@@ -3,7 +3,7 @@
 import pytest
 from harness import ROOT
 from teacher_server import serving
-from test_channels_docs import BLOCK, examples
+from test_docs import BLOCK, examples
 
 from projected_grpo.worlds.models import BUILT
 

@@ -16,7 +16,7 @@ from projected_grpo.ledger.folder import open_run, update_manifest
 from projected_grpo.ledger.rates import onset_of, running_mean
 from projected_grpo.ledger.step_file import COLUMNS, read_step, step_path, write_step
 from projected_grpo.report import tables
-from projected_grpo.report.results import recipes_of, report_on
+from projected_grpo.report.results import report_on
 from projected_grpo.verdicts.conditions import untested
 from projected_grpo.verdicts.finished_runs import load_runs, mean_sem
 from projected_grpo.verdicts.matching import group_runs
@@ -88,24 +88,15 @@ def write_all(root, **changed):
 # ---------------------------------------------------------------- reading
 
 
-def test_an_arm_that_takes_nothing_out_is_not_said_to_take_v_out(tmp_path):
-    """`shrunk` has the recipe of `projected` and uses its length alone."""
-    for arm in ("projected", "shrunk"):
-        write_run(tmp_path / arm, arm, 41, ten(1), vhack={"k": "8", "control": "none"})
-    told = recipes_of(report_on(tmp_path).groups)
-    assert told == [
-        "projected: V is removed by no_gate on the applied update",
-        "shrunk: nothing is removed; made as short as by no_gate on the applied update",
-    ]
-
-
 def test_rates_of_one_run_by_hand(tmp_path):
     """Of its student's own rows: a pool's rollouts hack all the time, whatever the student does."""
     # 5 steps of one hack, one both, one good, one broken: hack 1/4, gt 2/4, form 3/4, hacked 2/4; then 10 steps of hack,
     # bad, once unknown: hack 8/11 and gt 0/11 (the unknown one has neither), form 12/12, hacked 9/12
     steps = [["hack", "both", "good", "broken"] * 3] * 5 + [["hack"] * 8 + ["bad"] * 3 + ["unknown"]] * 10
     teacher = rows(0, {"arm": "vanilla", "seed": 41}, ["hack"] * 6, source="teacher")
-    write_run(tmp_path / "a", "vanilla", 41, steps, extra=teacher, teacher_pool="pool", mix="teacher=.33")
+    path = write_run(tmp_path / "a", "vanilla", 41, steps, extra=teacher, teacher_pool="pool", mix="teacher=.33")
+    for step in range(15):
+        write_step(path, step, [{**row, "update_removed": step / 100} for row in read_step(step_path(path, step))])
     (run,) = load_runs(tmp_path).runs
     assert (run.steps, run.rollouts, run.seconds) == (15, 180, 30.0)
     assert run.last("hack") == pytest.approx(8 / 11)
@@ -115,6 +106,8 @@ def test_rates_of_one_run_by_hand(tmp_path):
     assert run.series["reward_hack"] == [0.25] * 5 + [pytest.approx(8 / 11)] * 10
     assert run.series["correct_attempted_hack"][0] == 0.25
     assert (run.whole("cos_in"), run.whole("cos_null")) == (pytest.approx(0.4), pytest.approx(0.2))
+    # mean of .05 to .14 = .095, of 0 to .14 = .07
+    assert (run.last("update_removed"), run.whole("update_removed")) == pytest.approx((0.095, 0.07))
 
 
 def test_onset_running_mean_and_sem_by_hand():
@@ -216,16 +209,15 @@ def test_tables_of_three_seeds_by_hand(tmp_path):
     # vanilla 80, 80, 70: mean 76.67, sd 5.77, SEM 3.33; projected 10, 0, 20: mean 10, sd 10, SEM 5.77
     assert vanilla[:5] == ["vanilla", "3", "abcdef01", "76.7 ± 3.3", "76.7 ± 3.3"]  # hacked: all of them pure hacks
     assert vanilla[5:7] == ["20.0 ± 0.0", "100.0 ± 0.0"]
-    assert vanilla[-1] == "9.0 ± 0.0 (3 of 3)"
-    assert (projected[3], projected[-1]) == ("10.0 ± 5.8", "- (0 of 3)")
+    assert vanilla[-2] == "9.0 ± 0.0 (3 of 3)"
+    assert (projected[3], projected[-2]) == ("10.0 ± 5.8", "- (0 of 3)")
     # projected - vanilla: -70, -80, -50: mean -66.67, sd 15.28, SEM 8.82; t of .975 with 2 degrees of freedom 4.3027
     zero = "+0.0 [+0.0, +0.0]"
     (over_vanilla,) = tables.differences("vanilla", report.groups, report.found.runs)
     assert cells(over_vanilla)[0] == ["projected", "3", "-66.7 [-104.6, -28.7]", zero, zero]
     (over_projected,) = tables.differences("projected", report.groups, report.found.runs)
     assert cells(over_projected)[0] == ["vanilla", "3", "+66.7 [+28.7, +104.6]", zero, zero]
-    markdown = tables.per_arm(report.groups).markdown()
-    assert "- 12 runs, 1,200 training rollouts" in markdown
+    assert "- 12 runs, 1,200 training rollouts" in tables.per_arm(report.groups).markdown()
 
 
 def test_seeds_without_a_match_are_named_and_not_subtracted(tmp_path):
@@ -247,14 +239,17 @@ def test_held_out_evaluations_need_not_be_contiguous(tmp_path):
         evaluate(path, 5, "vanilla", seed, ["bad"] * 10)
         evaluate(path, 10, "vanilla", seed, ["hack"] * hacks + ["good"] + ["broken"] * (9 - hacks))
     write_run(tmp_path / "p", "projected", 41, ten(1))  # never evaluated
-    (per_arm,) = tables.held_out(report_on(tmp_path).groups)
+    report = report_on(tmp_path)
+    (of_all,) = tables.held_out(report.groups)
     # 41: hack 0 -> 6 of 10, gt 5 -> 1, form 10 -> 7; 42: hack 0 -> 8, gt 5 -> 1, form 10 -> 9
     # mean 70, sd 14.14, SEM 10; form 70, 90: mean 80, SEM 10
     # t of .975 with one degree of freedom 12.706, times 10
-    assert cells(per_arm) == [
+    assert cells(of_all) == [
         ["vanilla", "2", "0 → 10", "0.0 ± 0.0 → 70.0 ± 10.0 (+70.0 [-57.1, +197.1])",
          "50.0 ± 0.0 → 10.0 ± 0.0 (-40.0 [-40.0, -40.0])", "100.0 ± 0.0 → 80.0 ± 10.0 (-20.0 [-147.1, +107.1])"]
     ]  # fmt: skip
+    ends = [line[-1] for line in cells(tables.per_arm(report.groups))]
+    assert ends == ["50.0 → 10.0", "- → -"]
 
 
 def test_mechanisms_add_up_to_the_hack_rate_of_the_last_ten_steps(tmp_path):
@@ -271,17 +266,6 @@ def test_mechanisms_add_up_to_the_hack_rate_of_the_last_ten_steps(tmp_path):
     (table,) = tables.mechanisms(report.groups)
     assert (table.header[2:], cells(table)) == (["print %", "stub %"], [["vanilla", "1", "5.0", "40.0"]])
     assert tables.mechanisms(report_on(tmp_path).groups) == []
-
-
-def test_what_was_removed_of_the_update_is_a_mean_over_the_run(tmp_path):
-    path = write_run(tmp_path / "a", "projected", 41, [["hack"]] * 15)
-    for step in range(15):
-        write_step(path, step, rows(step, {"arm": "projected"}, ["hack"], update_removed=step / 100))
-    report = report_on(tmp_path)
-    (run,) = report.found.runs
-    # mean of .05 to .14 = .095, of 0 to .14 = .07
-    assert (run.last("update_removed"), run.whole("update_removed")) == pytest.approx((0.095, 0.07))
-    assert cells(tables.per_arm(report.groups))[0][-2] == "7.0"
 
 
 # ---------------------------------------------------------------- groups of several sources

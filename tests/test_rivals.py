@@ -436,7 +436,7 @@ def test_the_rivals_table_by_hand():
     projected = [finished("projected", seed, hack=0.1, gt=0.5, plain=0.5) for seed in (1, 2, 3, 4)]
     found = bench(*runs, *projected)
     [row] = [row for row in found.rows if row.name == "trusted"]
-    assert row.cells(found.ours) == [
+    assert row.cells(found.row("projected")) == [
         "trusted", "3", "20.0 [-4.8, 44.8]", "50.0 [50.0, 50.0]", "50.0 [50.0, 50.0]", "+40.0 [+40.0, +40.0]",
         "100.0 [100.0, 100.0]", "60.3 [58.9, 61.8]", "+0.3 [-23.3, +23.9]", "25.0 [25.0, 25.0]", "3 ± 0",
         "V of clean sides",
@@ -451,9 +451,9 @@ def test_the_table_has_the_untrained_model_the_policy_as_it_trained_and_a_part_t
         finished("projected", 1, hack=0.1, gt=0.5, plain=0.4),
         finished("experts", 1, hack=0.2, gt=0.5, plain=0.3, trained=0.6, part=(0.25, 0.75)),
     )
-    assert {row.name: row.rates["hack"][0] for row in found.rows} == {
-        "untrained": 0.0, "vanilla": 0.9, "projected": 0.1, "experts": 0.2, "experts, as trained": 0.6,
-        "experts, its part alone, at the start": 0.25, "experts, its part alone": 0.75,
+    assert {row.name: row.rates["hack"][1] for row in found.rows} == {
+        "untrained": 0, "vanilla": 90, "projected": 10, "experts": 20, "experts, as trained": 60,
+        "experts, its part alone, at the start": 25, "experts, its part alone": 75,
     }  # fmt: skip
     assert (found.best.name, len(found.table.runs)) == ("experts", 3)
     assert "experts, as trained" in found.output().files["rivals.md"]
@@ -501,15 +501,10 @@ def test_the_best_rival_has_every_replicate_of_projected_both_numbers_of_each_an
         *of("projected", 0.1, 0.5), *of("trusted", 0.2, 0.5), *of("post_hoc", 0.0, 0.1),
         *of("advantage", 0.0, 0.9, (1,)), *of("ablation", 0.0, None, (1, 2)), *of("ablation", None, 0.9, (3,)),
     ]  # fmt: skip
-    assert bench(*runs).verdict == (
-        "pass minus hack: best rival trusted 30.0 (n = 3), projected 40.0 (n = 3), untrained 20.0 pp; over projected's, "
-        "paired, -10.0 [-10.0, -10.0] pp"
-    )
-    few = bench(*of("projected", 0.1, 0.5, (1,)), *of("trusted", 0.2, 0.5, (1,))).verdict
-    assert few.startswith(
-        "NOT_EVALUABLE: 1 replicates, at least 3 are needed; as a sign: pass minus hack: best rival trusted"
-    )
-    assert bench(*of("trusted", 0.2, 0.5)).verdict.startswith("NOT_EVALUABLE: needs projected")
+    numbers = "trusted 30.0 (n = 3), projected 40.0 (n = 3), untrained 20.0", "-10.0 [-10.0, -10.0] pp"
+    assert all(text in bench(*runs).verdict for text in numbers)
+    for few in ([*of("projected", 0.1, 0.5, (1,)), *of("trusted", 0.2, 0.5, (1,))], of("trusted", 0.2, 0.5)):
+        assert bench(*few).verdict.startswith("NOT_EVALUABLE: needs projected")
     oracle = dataclasses.replace(ARMS["trusted"], labels=True)
     monkeypatch.setattr("projected_grpo.report.rivals.ARMS", {**ARMS, "trusted": oracle})
     assert "best rival post_hoc" in bench(*runs).verdict

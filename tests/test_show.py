@@ -5,8 +5,7 @@ from test_results import write_run
 
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.step_file import MODULE_COLUMNS, Modules, read_step, step_path, write_step
-from projected_grpo.report.by_kind import by_kind
-from projected_grpo.report.module_energy import shares, tables
+from projected_grpo.report.one_run import by_kind, energy_tables, shares
 
 NAMES = tuple(f"model.layers.{layer}.{kind}" for layer in (0, 1) for kind in ("self_attn.q_proj", "mlp.down_proj"))
 """q0, down0, q1, down1."""
@@ -34,9 +33,9 @@ def test_shares_by_hand_early_and_late():
     assert [x[0, [0, 2]].sum() for x in (chance, along, removed)] == pytest.approx([0.05, 0.22, 0.11])
     assert along[8].sum() == pytest.approx(0.09 + 0.1)
     assert shares("gradient", MOVES)[1].sum() == 0
-    lines = tables("update", MOVES).splitlines()
+    lines = energy_tables("update", MOVES).splitlines()
+    assert "steps 0-2 → steps 6-8" in lines
     top = next(i for i, line in enumerate(lines) if line.startswith("the 4 of 4 modules that hold most"))
-    assert lines[top].endswith("steps 0-2 → steps 6-8")
     assert lines[top + 5].startswith(NAMES[3])  # behind a header of two lines
     assert lines[top + 5].split()[-3:] == ["0.40", "→", "4.00"]
     assert next(line for line in lines if line.startswith(NAMES[0])).endswith("- → -")

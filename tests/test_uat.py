@@ -18,9 +18,8 @@ from projected_grpo.config import ProbeConfig
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import open_run, read_manifest, update_manifest
 from projected_grpo.ledger.step_file import token_crc, write_step
-from projected_grpo.report.uat import numbers as uat
-from projected_grpo.report.uat import text as uat_text
-from projected_grpo.report.uat.inputs import UatConfig, read_replays
+from projected_grpo.report import uat
+from projected_grpo.report.replays import UatConfig, read_replays
 from projected_grpo.verdicts.registry import CLAIMS
 
 MIX = ("hack", "hack", "hack", "both", "both", "both", "good", "good")
@@ -117,7 +116,7 @@ T4 = {
 @pytest.mark.parametrize(("v", "length", "status", "remark"), T4.values(), ids=T4)
 def test_what_a_v_knows_is_judged_and_remarked(tmp_path, v, length, status, remark):
     found = uat.uat(read_replays(write_all(tmp_path, v=v, length=length)))
-    t4 = found.separations[0]
+    t4 = found.contrasts[0]
     assert {name: f.status for name, f in t4.verdicts.items()} == {"V": status, "random V": "FAIL"}
     own, random_v, gain = t4.effects.values()
     assert gain.g == pytest.approx(own.g - random_v.g)
@@ -157,7 +156,7 @@ def test_the_printout_fits_120_columns_and_shows_each_v(tmp_path, monkeypatch, r
     write_all(tmp_path, random_v=random_v, kinds=kinds)
     replays = read_replays(config_of(Path()))
     found = uat.uat(replays)
-    text, brief = uat_text.printout(found, replays), uat_text.summary(found, replays)
+    text, brief = uat.printout(found, replays), uat.summary(found, replays)
     assert max(map(len, (*text.splitlines(), *brief.splitlines()))) <= 120
     for what in (*uat.KINDS, "10000 resamples", "T4+: hacked above clean?"):
         assert what in text
@@ -171,7 +170,7 @@ def test_the_printout_fits_120_columns_and_shows_each_v(tmp_path, monkeypatch, r
     hacks = ["PASS"] if kinds == MIX else ["FAIL", "NOT_EVALUABLE"]
     assert [v.status for v in found.verdicts] == [hacks[0], "PASS", "PASS", hacks[-1], hacks[-1]]
     assert "nan" not in text
-    json.dumps(uat.as_json(found), allow_nan=False)
+    assert json.loads(uat.as_json(found))["contrasts"][0]["verdicts"]["V"]["status"] == hacks[-1]
 
 
 # ---------------------------------------------------------------- what may stand side by side
@@ -191,7 +190,7 @@ def probe(tmp_path_factory):
     [
         ("vanilla", {"vhack": {"control": "random"}}, "--vanilla .*--control random, where --control none is needed"),
         ("vanilla", {"vhack": {"loss": "grpo"}}, "--vanilla .*--loss grpo, where --loss nll is needed"),
-        ("vanilla", {"config": {"arm": "projected"}}, "--vanilla .*arm 'projected'"),
+        ("vanilla", {"config": {"arm": "projected"}}, "--vanilla .*--arm projected, where --arm vanilla is needed"),
         ("vanilla", {"kind": "teacher_pool"}, "--vanilla .*kind 'teacher_pool', where 'probe_distill' is needed"),
         ("projected", {"vhack": {"pairs_hash": "i"}}, "pairs_hash: 'h' against 'i'"),
         ("random", {"vhack": {"control": "none"}}, "--random .*--control none, where --control random is needed"),

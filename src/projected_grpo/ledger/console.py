@@ -21,8 +21,8 @@ _before_run: list[str] = []
 
 
 def start_log() -> None:
-    """Log to the terminal through tqdm.write, so that bars stay whole; one letter for the level. Of several ranks all but
-    the first print warnings only, under their name."""
+    """Logs to the terminal, one letter for the level. Of several ranks all but the first print warnings only, under their
+    name."""
     logger.remove()
     _before_run.clear()
     logger.add(_say, format=speaker() + "{level.name[0]} {message}", level="WARNING" if speaker() else "INFO")
@@ -31,7 +31,7 @@ def start_log() -> None:
 
 def _say(message: str) -> None:
     with suppress(OSError):  # its reader has left (`| head`), or it is full; log.txt holds it all
-        tqdm.write(message, end="", file=sys.stdout)
+        tqdm.write(message, end="", file=sys.stdout)  # bars stay whole
         sys.stdout.flush()
 
 
@@ -46,18 +46,15 @@ def drop_unwritten() -> None:
 
 
 def log_to(path: Path) -> None:
-    """Log to a file as well, starting with what came before it."""
+    """Logs to a file as well, starting with what came before it."""
     with path.open("a", encoding="utf-8", errors="backslashreplace") as f:
         f.writelines(_before_run)
-    named = str(path).replace("{", "{{").replace("}", "}}")  # loguru fills in braces
-    logger.add(named, format=LOG_FORMAT, level="DEBUG", encoding="utf-8", errors="backslashreplace")
+    logger.add(path, format=LOG_FORMAT, level="DEBUG", encoding="utf-8", errors="backslashreplace")
 
 
 def progress(items: Any, what: str, total: int | None = None) -> Any:
-    """tqdm that keeps quiet when nobody watches (no terminal), and rarely redraws in queued logs."""
-    return tqdm(
-        items, desc=what, total=total, disable=not sys.stderr.isatty() or bool(speaker()), mininterval=1.0, leave=False
-    )
+    """tqdm that is silent where nobody watches (no terminal)."""
+    return tqdm(items, desc=what, total=total, disable=bool(speaker()) or None, mininterval=1.0, leave=False)
 
 
 def bottom_line(directory: Path | None, cue: str, headline: str, table: Sequence[Sequence[Any]] = ()) -> None:

@@ -26,8 +26,7 @@ class BrokenWorld(RuntimeError):  # noqa: N818
 
 
 class Unfinished(RuntimeError):  # noqa: N818
-    """Work stopped cleanly before it was whole; what is done is on disk. The message says why and how to go on. Exit code
-    1."""
+    """Work stopped cleanly; what is done is on disk. The message says why and how to go on. Exit code 1."""
 
 
 def speaker() -> str:

@@ -1,4 +1,4 @@
-"""Files written whole or not at all, folders built once, JSON lines read strictly, hashes of content."""
+"""Files written whole or not at all, folders built once, JSON lines read strictly."""
 
 import contextlib
 import gzip
@@ -30,8 +30,8 @@ def content_hash(content: Any) -> str:
 
 
 def write_atomic(path: Path, data: bytes) -> None:
-    """Write whole to a temporary name in the same folder, flush to disk, rename: a reader sees all of it or none, and any
-    number of writers may race. BadInput when the disk is full or the place cannot be written; nothing is left behind."""
+    """Writes to a temporary name in the same folder and renames it: a reader sees all of it or none, and any number of
+    writers may race. BadInput when the disk is full or the place cannot be written; nothing is left behind."""
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -64,21 +64,20 @@ def lines_of(path: Path) -> Iterator[tuple[int, bytes]]:
     """Number and bytes of each line of a plain or gzipped file that is not blank. BadInput names the file that is missing or
     damaged."""
     opener = gzip.open if path.suffix == ".gz" else open
-    number = 0
     try:
         with opener(path, "rb") as f:
             for number, line in enumerate(f, 1):
                 if line.strip():
                     yield number, line
     except (EOFError, gzip.BadGzipFile, zlib.error) as e:
-        raise BadInput(f"{path}: truncated or damaged gzip after {number} lines ({e}); make it again") from e
+        raise BadInput(f"{path}: truncated or damaged gzip ({e}); make it again") from e
     except OSError as e:
         raise BadInput(f"{path}: {(e.strerror or str(e)).lower()}") from e
 
 
 def read_jsonl(path: Path) -> list[dict[str, Any]]:
     """JSON objects of a plain or gzipped JSON-lines file. BadInput names the file and line that is torn."""
-    rows: list[dict[str, Any]] = []
+    rows = []
     for number, line in lines_of(path):
         try:
             row = orjson.loads(line)
@@ -100,7 +99,7 @@ def check_once(named: Iterable[tuple[str, Hashable]], place: Path | str) -> None
 
 
 def row_of(kind: TypeAdapter[T], line: bytes, place: str) -> T:
-    """A line of JSON as a value of this kind, with no other field. BadInput names the place and what is wrong there."""
+    """A line of JSON as a value of this kind, with no other field. BadInput names the place and what is wrong."""
     try:
         return kind.validate_json(line, strict=True, extra="forbid")
     except ValidationError as e:
@@ -110,7 +109,7 @@ def row_of(kind: TypeAdapter[T], line: bytes, place: str) -> T:
 def first_fault(error: ValidationError) -> str:
     """Where a value is not what it should be, and why; the value itself, which may be a key, is not repeated."""
     first = error.errors()[0]
-    where = ".".join(str(part) for part in first["loc"])
+    where = ".".join(map(str, first["loc"]))
     return f"{where}: {first['msg']}" if where else first["msg"]
 
 
@@ -122,18 +121,19 @@ def built_once(folder: Path, build: Callable[[Path], None], what: str = "") -> P
     """
     if folder.is_dir():
         return folder
-    temporary, lock = (folder.with_name(f".{folder.name}.{end}") for end in ("tmp", "lock"))
+    temporary = folder.with_name(f".{folder.name}.tmp")
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(lock):
+        with FileLock(folder.with_name(f".{folder.name}.lock")):
             if not folder.is_dir():
                 logger.info(what or f"builds {folder}")
                 shutil.rmtree(temporary, ignore_errors=True)  # of a process that was killed
                 temporary.mkdir()
-                build(temporary)
-                temporary.rename(folder)
+                try:
+                    build(temporary)
+                    temporary.rename(folder)
+                finally:
+                    shutil.rmtree(temporary, ignore_errors=True)
     except (OSError, SafetensorError) as e:  # safetensors raises its own error when a disk is full
         raise BadInput(f"--cache {folder.parent}: cannot write ({e}); free some space or choose another") from e
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
     return folder

@@ -33,17 +33,15 @@ _ANY = TypeAdapter(Any)
 
 def git_state() -> dict[str, str | None]:
     """Commit and full uncommitted diff of the checkout that this code runs from; None outside a git checkout."""
-    here = Path(__file__).resolve().parent
-
-    def git(*args: str) -> str | None:
-        try:
-            out = subprocess.check_output(["git", "-C", str(here), *args], stderr=subprocess.DEVNULL)
-        except (OSError, subprocess.CalledProcessError):
-            return None
-        return out.decode("utf-8", "replace")
-
-    commit = git("rev-parse", "HEAD")
-    return {"commit": commit and commit.strip(), "diff": commit and git("diff", "HEAD")}
+    git = ("git", "-C", str(Path(__file__).resolve().parent))
+    try:
+        commit, diff = (
+            subprocess.check_output([*git, *args], stderr=subprocess.DEVNULL).decode("utf-8", "replace")
+            for args in (("rev-parse", "HEAD"), ("diff", "HEAD"))
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return {"commit": None, "diff": None}
+    return {"commit": commit.strip(), "diff": diff}
 
 
 def plain(value: Any) -> Any:
@@ -55,9 +53,7 @@ def check_new(directory: Path, *, resume: bool | None = None) -> None:
     """BadInput if a run directory that is to be new has anything in it, or one that is to be resumed holds no run. `resume`:
     None where the script cannot."""
     if resume and not (directory / "manifest.json").exists():
-        raise BadInput(
-            f"--resume {directory}: no run began there (no manifest.json); leave --resume out, or name its --out"
-        )
+        raise BadInput(f"--resume {directory}: no run began there; leave --resume out, or name its --out")
     if not resume and directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
         mend = "" if resume is None else ", or add --resume to go on with this run"
         raise BadInput(f"--out {directory}: exists and is never overwritten; choose another --out{mend}")
@@ -71,19 +67,15 @@ def open_run(directory: Path, kind: str, config: Any, *, resume: bool | None = N
     check_new(directory, resume=resume)
     now = {"config": plain(config), **plain(facts)}
     if resume:
-        _check_same(directory, read_manifest(directory), now)
+        _check_same(directory, now)
     else:
         state = {
-            "kind": kind,
-            "schema_version": SCHEMA_VERSION,
-            "argv": sys.argv,
-            "started": datetime.now(UTC).isoformat(timespec="seconds"),
-            **now,
-            **git_state(),
-            "python": platform.python_version(),
-            "versions": {package: version(package) for package in PACKAGES},
+            "kind": kind, "schema_version": SCHEMA_VERSION,
+            "argv": sys.argv, "started": datetime.now(UTC).isoformat(timespec="seconds"),
+            **now, **git_state(),
+            "python": platform.python_version(), "versions": {package: version(package) for package in PACKAGES},
             "finished": False,
-        }
+        }  # fmt: skip
         _write(directory, state)
     log_to(directory / "log.txt")
     logger.debug(f"argv: {shlex.join(sys.argv)}")
@@ -97,15 +89,16 @@ FREE_TO_CHANGE = frozenset({
 """What a resumed run may change, as it changes no number (`processes`: only the order of a sum)."""
 
 
-def _check_same(directory: Path, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+def _check_same(directory: Path, now: Mapping[str, Any]) -> None:
+    before = read_manifest(directory)
     started, asked = ({**m["config"], **{k: m.get(k) for k in now if k != "config"}} for m in (before, now))
     # bnpo divides by each process's tokens
     free = FREE_TO_CHANGE - {"processes"} if asked.get("loss") == "bnpo" else FREE_TO_CHANGE
     for key in {**started, **asked}:
         if key not in free and started.get(key) != asked.get(key):
+            was, here = started.get(key), asked.get(key)
             raise BadInput(
-                f"--resume {directory}: the run was started with {key}={started.get(key)!r}, here it is "
-                f"{asked.get(key)!r}; repeat its own arguments (manifest.json: argv)"
+                f"--resume {directory}: the run was started with {key}={was!r}, here it is {here!r}; repeat its arguments"
             )
 
 
@@ -117,14 +110,12 @@ def read_manifest(directory: Path) -> dict[str, Any]:
     except (OSError, ValueError) as e:
         raise BadInput(f"{path}: cannot be read ({e}); {directory} is not a run directory") from e
     if (schema := data.get("schema_version")) != SCHEMA_VERSION:
-        raise BadInput(
-            f"{path}: schema {schema}, this version reads {SCHEMA_VERSION}; use the commit that the file names"
-        )
+        raise BadInput(f"{path}: schema {schema}, this version reads {SCHEMA_VERSION}; use the commit that it names")
     return data
 
 
 def update_manifest(directory: Path, **values: Any) -> None:
-    """Add to the manifest (hashes once they are known, `finished` at the end), atomically."""
+    """Adds to the manifest, atomically."""
     _write(directory, {**read_manifest(directory), **values})
 
 
@@ -134,7 +125,7 @@ def _write(directory: Path, data: Mapping[str, Any]) -> None:
 
 def not_whole(directory: Path, manifest: Mapping[str, Any]) -> str:
     """Returns why a run does not count, in one line, or an empty string: it must be finished, with one step file for every
-    step that its manifest says was done. (`read_manifest` has checked the schema.)"""
+    step that its manifest says was done."""
     if not manifest["finished"]:
         return "not finished; continue it with --resume"
     try:

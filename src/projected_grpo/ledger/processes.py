@@ -6,13 +6,12 @@ import subprocess
 import sys
 
 _LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
-_PR_SET_PDEATHSIG = 1
 
 
 def die_with_parent() -> None:
     """In a child between fork and exec: the kernel kills it when the parent ends."""
     if _LIBC:
-        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        _LIBC.prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
 
 
 def end(process: subprocess.Popen[bytes], grace_s: float) -> None:

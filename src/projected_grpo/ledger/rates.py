@@ -1,5 +1,4 @@
-"""Rates of rollouts: the one place where hack, gt and compiles are computed. And a step's numbers by source: how far its
-rows' ratios are from 1."""
+"""Rates of rollouts: the one place where hack, gt and compiles are computed. And a step's numbers by source."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -7,19 +6,12 @@ from typing import Any
 from projected_grpo.records import SOURCES
 
 Row = Mapping[str, Any]
-TITLES: Mapping[str, str] = {
-    "hack": "pure hack",
-    "gt": "gt_pass",
-    "form": "compiles",
-    "hacked": "all hacks",
-    "hack_and_correct": "hack-and-correct",
-}
-"""What each rate is called in front of people."""
-
 RATE_NAMES: Mapping[str, str] = {"hack": "hack", "gt": "gt_pass", "form": "compiles"}
 """The three rates that are never read one without the others, as tables and messages call them."""
-FOUR_NAMES: Mapping[str, str] = {**RATE_NAMES, "hacked": TITLES["hacked"]}
+FOUR_NAMES: Mapping[str, str] = {**RATE_NAMES, "hacked": "all hacks"}
 """The same, and hacks that solve the problem too."""
+TITLES: Mapping[str, str] = {**FOUR_NAMES, "hack": "pure hack", "hack_and_correct": "hack-and-correct"}
+"""Every rate, as a sentence calls it."""
 LAST = 10
 """Steps at the end of a run that a verdict looks at, and the window of every running mean."""
 ONSET_RATE = 0.5
@@ -50,9 +42,8 @@ def pure_hack(row: Row) -> bool | None:
 
 
 def any_hack(row: Row) -> bool:
-    """A hack, right or wrong (docs/spec.md#terms). A right answer that passes honest tests of its own (label
-    `correct`) is none, though the step file's column `hacked` is true of it: where the prompt shows such tests, an honest
-    model writes them every time."""
+    """A hack, right or wrong (docs/spec.md#terms). A right answer that passes honest tests of its own (label `correct`) is
+    none, though its column `hacked` is true: where the prompt shows such tests, an honest model writes them every time."""
     return bool(row["hacked"]) and row.get("label") != "correct"
 
 
@@ -96,8 +87,7 @@ def running_mean(values: Sequence[float | None]) -> list[float | None]:
 LOGP_GAP = 0.05
 """Nats a token between sampling and training, of one policy: folding in bfloat16 rounds to well below it."""
 LEAST_GAP, GAP_TIMES = 1e-3, 3.0
-"""What may be rounding between two passes of one model, in nats a token: LEAST_GAP, which is far above float32's, or
-GAP_TIMES the step's `logp_gap`."""
+"""What may be rounding between two passes of one model: LEAST_GAP (far above float32's) or GAP_TIMES a step's `logp_gap`."""
 LOST_RATIO = 0.1
 """A token whose ratio is below it counts for less than a tenth of an on-policy one."""
 
@@ -129,7 +119,7 @@ def token_mean(rows: Sequence[Row], column: str) -> float | None:
 
 
 def rounding_of(gap: float | None) -> float:
-    """How far two passes of one model may lie apart in a step of this `logp_gap`: nats a token."""
+    """How far two passes of one model may lie apart in a step of this `logp_gap`."""
     return LOGP_GAP if gap is None else min(LOGP_GAP, max(LEAST_GAP, GAP_TIMES * gap))
 
 

@@ -7,10 +7,6 @@ from typing import Any
 from projected_grpo.ledger.step_file import COLUMNS, Row
 from projected_grpo.records import Group
 
-OF_ROLLOUT = (
-    "sample_id", "source", "prompt", "completion", "prompt_ids", "completion_ids", "truncated",
-)  # fmt: skip
-
 
 def rows_of(
     groups: Sequence[Group],
@@ -22,16 +18,15 @@ def rows_of(
 ) -> list[Row]:
     """One row per sample, groups one after the other. `samples` are the per-sample columns of the gradient step, or
     empty for a pool, which trains nothing. ValueError when their numbers differ."""
-    flat = [(g, r, reward, o) for g in groups for r, reward, o in zip(g.rollouts, g.rewards, g.outcomes, strict=True)]
-    blank = {c.name: None for c in COLUMNS if c.null}
+    flat = [(g, *of) for g in groups for of in zip(g.rollouts, g.rewards, g.outcomes, strict=True)]
     rows = []
     for (group, r, reward, outcome), measured in zip(flat, samples or [{}] * len(flat), strict=True):
         behaviour = r.behaviour_logps
-        row = {
-            **blank,
+        rows.append({
+            **{c.name: None for c in COLUMNS if c.null},
             **step_values,
-            **{name: getattr(r, name) for name in OF_ROLLOUT},
-            **{name: getattr(outcome, name) for name in ("can_compile", "hacked", "gt_pass", "label")},
+            **vars(r),
+            **vars(outcome),
             "step": step,
             "problem_id": group.problem_id,
             "comp_len": len(r.completion_ids),
@@ -39,6 +34,5 @@ def rows_of(
             "behaviour_logp": sum(behaviour) / len(behaviour) if behaviour else None,
             "behaviour_logps": [round(p, 5) for p in behaviour] if behaviour and keep_token_logps else None,
             **measured,
-        }
-        rows.append(row)
+        })  # fmt: skip
     return rows

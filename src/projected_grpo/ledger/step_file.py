@@ -1,8 +1,7 @@
-"""Step files: the schema, the writer and the strict reader. The only module that knows a column.
+"""Step files: the schema, the writer and the strict reader. `just docs-results` writes docs/metrics.md from the schema.
 
 A run writes `step_000.jsonl.gz`, `step_001.jsonl.gz`, ...: one JSON object per sample, every key in every row,
 non-finite numbers as null, written whole to a temporary name and renamed. A run with a V has a side file of modules too.
-`just docs-results` writes docs/metrics.md from the schema below.
 """
 
 import gzip
@@ -13,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.files import json_line, read_jsonl, write_atomic
@@ -24,14 +23,11 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Column:
-    """One key of a row."""
-
     name: str
     type: Literal["int", "float", "bool", "str", "ints", "floats", "dict"]
     unit: str
     meaning: str
     null: bool = False
-    """Whether it may be null."""
     show: str = ""
     """Header in the per-step log line and in `just show`; empty = not shown there."""
     fmt: str = ""
@@ -181,10 +177,8 @@ def in_groups(rows: Iterable[Row]) -> list[list[Row]]:
 
 def steps_in(run: Path) -> list[int]:
     """Numbers of the step files in a run directory, ascending. BadInput when there is none or one is missing."""
-    if not run.is_dir():
-        raise BadInput(f"{run}: no such run directory")
     if not (found := list(evaluations_in(run, "."))):
-        raise BadInput(f"{run}: no step files (step_000.jsonl.gz, ...)")
+        raise BadInput(f"{run}: no such run directory, or no step file (step_000.jsonl.gz, ...) in it")
     if gaps := sorted(set(range(found[-1] + 1)) - set(found)):
         raise BadInput(f"{run}: step {gaps[0]} is missing among steps 0 to {found[-1]}; resume or repeat the run")
     return found
@@ -200,15 +194,14 @@ EVALUATIONS = {
 
 
 def evaluations_in(run: Path, folder: str = "eval") -> dict[int, Path]:
-    """Returns a run's held-out evaluations: their files by the number of steps done, ascending. They need not be of every
-    step."""
+    """Returns a run's held-out evaluations: their files by the number of steps done, ascending, of whatever steps."""
     found = [(int(m[1]), p) for p in (run / folder).glob("*") if (m := re.fullmatch(r"step_(\d+)\.jsonl\.gz", p.name))]
     return dict(sorted(found))
 
 
 def iter_run(run: Path) -> Iterator[list[Row]]:
     """The steps of a run in order, one in memory at a time: a long run holds gigabytes of token ids. BadInput as in
-    `read_step` and `steps_in`."""
+    `steps_in`."""
     for step in steps_in(run):
         yield read_step(step_path(run, step))
 
@@ -225,14 +218,13 @@ MODULE_FILE = "modules.jsonl.gz"
 its columns are lists in the order of the names. A step is written after its step file and before its checkpoint."""
 
 
-@dataclass(frozen=True)
-class Modules:
+class Modules(NamedTuple):
     """A run's side file."""
 
-    names: tuple[str, ...]
-    sizes: tuple[int, ...]
+    names: list[str]
+    sizes: list[int]
     """Coordinates of each module."""
-    steps: tuple[dict[str, list[Any]], ...]
+    steps: list[dict[str, list[Any]]]
     """By step: every column of MODULE_COLUMNS, one value a module; None where there is nothing to measure."""
 
 
@@ -240,9 +232,7 @@ def append_modules(
     run: Path, step: int, sizes: Mapping[str, int], values: Mapping[str, Sequence[float | int | None]]
 ) -> None:
     """Adds a step; the first makes the file. sizes: coordinates of each module. Floats keep the seven digits of float32."""
-    short = {
-        name: [float(f"{v:.7g}") if isinstance(v, float) else v for v in column] for name, column in values.items()
-    }
+    short = {name: [float(f"{v:.7g}") if isinstance(v, float) else v for v in of] for name, of in values.items()}
     path, line, before = run / MODULE_FILE, json_line({"step": step, **short}), b""
     if step == 0:
         line = json_line({"modules": list(sizes), "n": list(sizes.values())}) + line
@@ -266,4 +256,4 @@ def read_modules(run: Path) -> Modules:
     if not path.exists():
         raise BadInput(f"{path}: no such file; a run writes it where it measures a V (--vhack)")
     first, *steps = read_jsonl(path)
-    return Modules(tuple(first["modules"]), tuple(first["n"]), tuple(steps))
+    return Modules(first["modules"], first["n"], steps)

@@ -1,4 +1,4 @@
-"""What a step says in the log: one line, more where other sources or channels take part."""
+"""What a step says in the log: one line, and one for each source where others than the student take part."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,6 +7,14 @@ from loguru import logger
 
 from projected_grpo.ledger.rates import LOGP_GAP, by_source, logp_gap, mean, rates
 from projected_grpo.ledger.step_file import COLUMNS, Row
+
+STEP_SHOWN = tuple(c for c in COLUMNS if c.level == "step" and c.show)
+_RATES = {
+    "reward": "mean reward of the step's completions",
+    "hack": "pure hacks: hacked and not gt_pass; read it only next to gt and form",
+    "gt": "pass every ground-truth test",
+    "form": "the extracted program compiles",
+}
 
 
 def cell(value: Any, fmt: str) -> str:
@@ -18,14 +26,7 @@ def cell(value: Any, fmt: str) -> str:
     return format(value, fmt) if fmt and not isinstance(value, str) else str(value)
 
 
-STEP_SHOWN = tuple(c for c in COLUMNS if c.level == "step" and c.show)
-_RATES = {
-    "reward": "mean reward of the step's completions",
-    "hack": "pure hacks: hacked and not gt_pass; read it only next to gt and form",
-    "gt": "pass every ground-truth test",
-    "form": "the extracted program compiles",
-}
-_WIDTH = {c.name: max(len(c.show), len(cell(0, c.fmt))) for c in COLUMNS if c.show}
+_WIDTH = {c.name: max(len(c.show), len(cell(0, c.fmt))) for c in STEP_SHOWN}
 
 
 def step_header() -> str:
@@ -49,16 +50,6 @@ def step_line(rows: Sequence[Row]) -> str:
     return "  ".join([cells[0], *shown, *cells[1:], f"{first['timing'].get('total', 0.0):6.1f}"])
 
 
-def channel_line(rows: Sequence[Row]) -> str:
-    """What each channel did in a step, under its step line; empty where the policy is alone."""
-    of = {"loss": ".4f", "share": "+.2f", "cos": ".3f"}
-    parts = [
-        f"{name} {' '.join(f'{key} {cell(numbers[key], fmt).strip()}' for key, fmt in of.items())}"
-        for name, numbers in (rows[0]["channels"] or {}).items()
-    ]
-    return f"      channels: {'; '.join(parts)}" if parts else ""
-
-
 def source_lines(rows: Sequence[Row]) -> list[str]:
     """A line for each source of a step; none where the student wrote all rows."""
     found = by_source(rows)
@@ -75,11 +66,9 @@ def source_lines(rows: Sequence[Row]) -> list[str]:
 def log_step(step: int, rows: Sequence[Row], *, first: bool) -> None:
     """Logs a step. first: of a call, so that its header and legend come before it."""
     if first:
-        for line in step_legend():
-            logger.debug(line)
+        logger.debug("\n".join(step_legend()))
         logger.info(step_header())
-    logger.info(step_line(rows))
-    for line in filter(None, (*source_lines(rows), channel_line(rows))):
+    for line in (step_line(rows), *source_lines(rows)):
         logger.info(line)
     if (gap := logp_gap(rows)) is not None and gap > LOGP_GAP:
         logger.warning(

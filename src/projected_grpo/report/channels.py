@@ -4,9 +4,8 @@ from collections.abc import Sequence
 
 from projected_grpo.ledger.errors import EXIT_FAILED, EXIT_NOT_EVALUABLE, EXIT_OK
 from projected_grpo.ledger.rates import known_mean, number
-from projected_grpo.report.output import Output
-from projected_grpo.report.tables import Table, between, plus_minus
-from projected_grpo.report.verdict_text import bullets
+from projected_grpo.report.plots import Output
+from projected_grpo.report.text import Table, between, bullets, plus_minus
 from projected_grpo.verdicts.channels import judged, measured
 from projected_grpo.verdicts.finished_runs import Found, Run
 from projected_grpo.verdicts.matching import order_of
@@ -30,35 +29,37 @@ SCALE = {"cos": 1.0, "cos_null": 0.5**0.5, "cos_signed": 1.0, "energy": 100.0, "
 
 def against_v(runs: Sequence[Run]) -> list[Table]:
     """Each channel's own gradient against V, one table; none where no run has a channel beside the policy."""
-    body, used = [], {}
-    for of in measured(runs):
-        cells = [plus_minus(*of.numbers[name], by, 1 if by == 100 else 3) for name, by in SCALE.items()]
-        body.append([of.arm, " + ".join(of.on), of.channel, str(len(of.runs)), *cells])
-        used |= {run.path: run for run in of.runs}
-    return [Table("Each channel's own gradient against V", OF_V, body, list(used.values()), OF_V_NOTES)] if body else []
+    found = measured(runs)
+    body = [
+        [of.arm, " + ".join(of.on), of.channel, str(len(of.runs)),
+         *(plus_minus(*of.numbers[name], by, 1 if by == 100 else 3) for name, by in SCALE.items())]
+        for of in found
+    ]  # fmt: skip
+    used = list({run.path: run for of in found for run in of.runs}.values())
+    return [Table("Each channel's own gradient against V", OF_V, body, used, OF_V_NOTES)] if body else []
 
 
 def output(loaded: Found) -> Output:
     """Returns what is written and printed of the A/B. Exit code: 0 where every channel is VALIDATED, 1 where one is not, 3
     where none can be judged."""
     found = sorted(judged(loaded.runs), key=lambda ab: (order_of(ab.arm), ab.channels))
-    body, used, verdicts = [], {}, []
+    body, verdicts = [], []
     for ab in found:
         gains = [between(pp.values()) for pp in (ab.gain, ab.plain, ab.hack)]
         hacks = [number(known_mean(run.held_out("hack") for run in runs), 100.0) for runs in (ab.runs, ab.without)]
         body.append([ab.arm, " + ".join(ab.channels), str(len(ab.gain)), *gains, *hacks, ab.status])
-        used |= {run.path: run for run in (*ab.runs, *ab.without)}
         verdicts.append(f"{ab.arm}, {' + '.join(ab.channels)}: {ab.status}: {ab.why}")
-    tables = [Table("Channels: with and without", HEADER, body, list(used.values()), NOTES), *against_v(loaded.runs)]
-    head = ["# Channels", "", "Written by `just results --only channels`; do not edit by hand.", ""]
-    head += bullets([f"left out: {path}: {why}" for path, why in loaded.left_out])
-    document = [*head, *bullets(verdicts), *(table.markdown() for table in tables)]
+    used = list({run.path: run for ab in found for run in (*ab.runs, *ab.without)}.values())
+    tables = [Table("Channels: with and without", HEADER, body, used, NOTES), *against_v(loaded.runs)]
+    document = [
+        "# Channels", "", "Written by `just results --only channels`; do not edit by hand.", "",
+        *bullets([f"left out: {path}: {why}" for path, why in loaded.left_out]),
+        *bullets(verdicts), *(table.markdown() for table in tables),
+    ]  # fmt: skip
     text = "\n\n".join([*(f"{table.title}\n\n{table.text()}" for table in tables), "\n".join(verdicts)])
     good = sum(ab.status == "VALIDATED" for ab in found)
+    bottom = f"{good} of {len(found)} VALIDATED; no pass rate is read without the hack rate beside it"
+    code = EXIT_OK if good == len(found) else EXIT_FAILED
     if all(ab.status == "NOT_EVALUABLE" for ab in found):
-        why = "no channel can be judged" if found else "no run with a channel beside the policy"
-        bottom, code = f"NOT_EVALUABLE: {why}", EXIT_NOT_EVALUABLE
-    else:
-        bottom = f"{good} of {len(found)} VALIDATED; no pass rate is read without the hack rate beside it"
-        code = EXIT_OK if good == len(found) else EXIT_FAILED
-    return Output(text, bottom, code, {"channels.md": "\n".join(document).rstrip() + "\n"})
+        bottom, code = "NOT_EVALUABLE: no run with a channel that can be judged", EXIT_NOT_EVALUABLE
+    return Output(text, bottom, code, {"channels.md": "\n".join(document)})

@@ -1,7 +1,4 @@
-"""Two runs, or two folders of them, side by side: rates and cosines at matched steps, and T6 where one side has a LoRA.
-
-compare(Path("out/a"), Path("out/b")) -> what is printed, T6's lines
-"""
+"""Two runs, or two folders of them, side by side: rates and cosines at matched steps, and T6 where one side has a LoRA."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -9,8 +6,7 @@ from pathlib import Path
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.rates import RATE_NAMES, known_mean, number, running_mean
 from projected_grpo.ledger.step_file import MODULE_FILE, NAMES, read_modules, read_run
-from projected_grpo.report.tables import Table
-from projected_grpo.report.verdict_text import line_text
+from projected_grpo.report.text import Table, line_text
 from projected_grpo.verdicts.adapters import adapter_of, t6_of
 from projected_grpo.verdicts.finished_runs import Run, load_runs
 from projected_grpo.verdicts.matching import between_adapters, differ, differences
@@ -20,7 +16,7 @@ POINTS = 6
 """Steps at which series are shown, the first and the last among them."""
 RATES = {rate: f"{name} %" for rate, name in RATE_NAMES.items()}
 COSINES = {name: name for name in ("cos_in", "cos_out", "cos_update_in", "cos_update")}
-Pairs = Mapping[str, Sequence[tuple[Run, Run]]]
+Pairs = dict[str, list[tuple[Run, Run]]]
 """Arm -> the same replicate of both sides."""
 
 
@@ -30,25 +26,24 @@ def compare(a: Path, b: Path) -> tuple[str, tuple[Line, ...]]:
     both values."""
     one, other = (load_runs(path).runs for path in (a, b))
     pairs = _paired(one, other)
-    alone = len(one) + len(other) - sum(2 * len(both) for both in pairs.values())
     for x, y in (both for of_arm in pairs.values() for both in of_arm):
         if differing := between_adapters(x, y) if adapter_of(x) != adapter_of(y) else differences(x, y):
             raise BadInput(f"{x.path} and {y.path} cannot be compared: {differ(x, y, differing)}")
     t6 = tuple(t6_of(list({run.path.resolve(): run for run in (*one, *other)}.values())))
-    facts = [_facts(arm, side, pair[i]) for arm, both in pairs.items() for i, side in enumerate("AB") for pair in both]
+    facts = [
+        [arm, side, adapter_of(run), str(run.config("lr")), f"k {run.facts.get('vhack.k', '-')}", str(run.seed),
+         str(run.steps), str(run.path)]
+        for arm, both in pairs.items() for i, side in enumerate("AB") for run in (pair[i] for pair in both)
+    ]  # fmt: skip
+    alone = len(one) + len(other) - len(facts)
     parts = [
         Table("", ["arm", "side", "adapter", "lr", "V", "replicate", "steps", "folder"], facts).text(),
         _series("Rates", RATES, pairs, 100.0, 1),
         _series("Cosines", COSINES, pairs, 1.0, 4),
         *([f"{alone} runs have no fellow of their arm and seed on the other side: not compared"] if alone else []),
-        *("\n".join(line_text(line)) for line in t6),
+        *map(line_text, t6),
     ]
     return "\n\n".join(parts), t6
-
-
-def _facts(arm: str, side: str, run: Run) -> list[str]:
-    v = f"k {run.facts.get('vhack.k', '-')}, {run.facts.get('vhack.loss', '-')}"
-    return [arm, side, adapter_of(run), str(run.config("lr")), v, str(run.seed), str(run.steps), str(run.path)]
 
 
 def _series(title: str, names: Mapping[str, str], pairs: Pairs, scale: float, digits: int) -> str:
@@ -56,24 +51,23 @@ def _series(title: str, names: Mapping[str, str], pairs: Pairs, scale: float, di
     body = []
     for arm, both in pairs.items():
         last = min(run.steps for pair in both for run in pair) - 1
-        means = [_mean_series([pair[side] for pair in both], name) for name in names for side in (0, 1)]
+        series = ([running_mean(pair[side].series[name]) for pair in both] for name in names for side in (0, 1))
+        means = [[known_mean(at) for at in zip(*of_runs, strict=False)] for of_runs in series]
         for step in sorted({round(last * i / (POINTS - 1)) for i in range(POINTS)}):
             body.append([arm, str(step), str(len(both)), *(number(mean[step], scale, digits) for mean in means)])
     header = ["arm", "step", "replicates", *(f"{what} {side}" for what in names.values() for side in "AB")]
     return f"{title}: mean over replicates of the mean over the 10 steps that end at each\n{Table('', header, body).text()}"
 
 
-def _mean_series(runs: Sequence[Run], name: str) -> list[float | None]:
-    """Step by step, the mean over runs of the running mean of a series."""
-    return [known_mean(at) for at in zip(*(running_mean(run.series[name]) for run in runs), strict=False)]
-
-
 def _paired(one: Sequence[Run], other: Sequence[Run]) -> Pairs:
     """Two single runs are a pair whatever their arms. A run without a fellow is in none."""
     if len(one) == len(other) == 1:
         return {" / ".join(dict.fromkeys((one[0].arm, other[0].arm))): [(one[0], other[0])]}
-    a, b = _by_replicate(one), _by_replicate(other)
-    pairs: dict[str, list[tuple[Run, Run]]] = {}
+    a, b = ({(run.arm, run.seed): run for run in runs} for runs in (one, other))
+    for runs, found in ((one, a), (other, b)):
+        if len(found) < len(runs):
+            raise BadInput(f"{runs[0].path.parent}: two runs of one arm and seed; name folders with one of each")
+    pairs: Pairs = {}
     for arm, seed in a:
         if (arm, seed) in b:
             pairs.setdefault(arm, []).append((a[arm, seed], b[arm, seed]))
@@ -82,14 +76,6 @@ def _paired(one: Sequence[Run], other: Sequence[Run]) -> Pairs:
             f"{one[0].path.parent} and {other[0].path.parent}: no arm and seed that both have; nothing can be compared"
         )
     return pairs
-
-
-def _by_replicate(runs: Sequence[Run]) -> dict[tuple[str, int], Run]:
-    found: dict[tuple[str, int], Run] = {}
-    for run in runs:
-        if (first := found.setdefault((run.arm, run.seed), run)) is not run:
-            raise BadInput(f"{first.path} and {run.path}: both are {run.arm} {run.seed}; name folders with one of each")
-    return found
 
 
 def first_difference(a: Path, b: Path) -> str:

@@ -15,6 +15,8 @@ from projected_grpo.report.plots import all_plots, rendered
 from projected_grpo.report.results import HOW_TO_READ, Report
 from projected_grpo.report.tables import all_tables
 
+MOST = 4000
+"""Rollouts in the page."""
 COLUMNS = (
     "step", "label", "reward", "gt_pass", "hacked", "advantage", "cos_S_contrib", "comp_len", "problem_id",
     "prompt", "completion",
@@ -22,33 +24,31 @@ COLUMNS = (
 """Columns of a row that the page shows."""
 
 
-def page(report: Report, most: int) -> str:
-    """Returns the page with at most `most` rollouts in it. Raises BadInput on a damaged step file."""
+def page(report: Report) -> str:
+    """Returns the page. Raises BadInput on a damaged step file."""
     jinja = Environment(
         loader=PackageLoader("projected_grpo.report", "."), autoescape=True, undefined=StrictUndefined,
         trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
-    plots = {
-        stem: base64.b64encode(rendered(figure, "svg")).decode("ascii")
-        for stem, figure in all_plots(report.groups).items()
-    }
-    rollouts = sample(report, most)
+    figures = all_plots(report.groups)
+    rollouts = sample(report)
     return jinja.get_template("page.html").render(
         title=report.root.name, remarks=report.remarks, how_to_read=HOW_TO_READ,
-        lines=report.lines, tables=all_tables(report.groups, report.found.runs), plots=plots,
-        shown=len(rollouts), total=sum(run.rollouts for g in report.groups for run in g.runs),
+        lines=report.lines, tables=all_tables(report.groups, report.found.runs),
+        plots={stem: base64.b64encode(rendered(figure, "svg")).decode("ascii") for stem, figure in figures.items()},
+        shown=len(rollouts), total=sum(run.rollouts for run in report.found.runs),
         data=json.dumps(rollouts, allow_nan=False).replace("<", "\\u003c"),
     )  # fmt: skip
 
 
-def sample(report: Report, most: int) -> list[dict[str, Any]]:
-    """Returns at most `most` of the student's rows, every run with an equal share, evenly spaced over its own."""
+def sample(report: Report) -> list[dict[str, Any]]:
+    """Returns at most MOST of the student's rows, every run with an equal share, evenly spaced over its own."""
     runs = [(group.name, run) for group in report.groups for run in group.runs]
-    share = max(1, most // max(1, len(runs)))
+    share = max(1, MOST // len(runs))
     out = []
     for name, run in runs:
         place, every = run.path.relative_to(report.root).as_posix(), max(1, -(-run.rollouts // share))
         own = (row for rows in iter_run(run.path) for row in rows if row["source"] == "student")
         rows = itertools.islice(own, 0, every * share, every)
         out += [{"run": place, "arm": name, **{key: row[key] for key in COLUMNS}} for row in rows]
-    return out[:most]
+    return out[:MOST]

@@ -1,13 +1,11 @@
 """Plots of training runs. Every arm has one colour, line and marker in all of them (Okabe-Ito: safe for colour-blind
 readers, and readable in grey). A figure is returned, not shown; `save` writes it as PNG and SVG, the same bytes each time.
-
-    all_plots(groups)            every plot of a study, by the stem of its file
-    hack_rates(worlds)           the one that says most: pure hacks over the run
 """
 
 import io
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,8 +20,8 @@ from loophole_grader import LABELS
 from projected_grpo.arms import ARMS
 from projected_grpo.ledger.files import write_atomic
 from projected_grpo.ledger.rates import LAST, known_mean, running_mean
-from projected_grpo.report.uat.inputs import Replays
-from projected_grpo.report.uat.numbers import KINDS, cosines_by_kind
+from projected_grpo.report.replays import Steps
+from projected_grpo.report.uat import KINDS, cosines_by_kind
 from projected_grpo.verdicts.finished_runs import Run
 from projected_grpo.verdicts.matching import RunGroup
 
@@ -33,8 +31,6 @@ STYLE: dict[Any, Any] = {
     "axes.spines.right": False, "figure.dpi": 150, "hatch.linewidth": 0.5, "hatch.color": "#444444",
     "svg.hashsalt": "projected_grpo",
 }  # fmt: skip
-
-
 Look = tuple[str, Any, str]
 """Colour, line and marker of a group, in every plot."""
 _ARM_LOOKS: tuple[Look, ...] = (
@@ -94,6 +90,27 @@ def save(figure: Figure, directory: Path, stem: str) -> None:
         write_atomic(directory / f"{stem}.{kind}", rendered(figure, kind))
 
 
+@dataclass(frozen=True)
+class Output:
+    """What `just results` prints and writes, whichever table is asked for."""
+
+    text: str
+    bottom: str
+    """The last line: what was found."""
+    code: int
+    """Exit code: 0 PASS, 1 FAIL, 3 not evaluable."""
+    files: Mapping[str, str]
+    """File name -> its text."""
+    figures: Mapping[str, Figure] = field(default_factory=dict)
+    """Stem -> figure, for plots/."""
+
+    def write(self, out: Path) -> None:
+        for stem, figure in self.figures.items():
+            save(figure, out / "plots", stem)
+        for name, text in self.files.items():
+            write_atomic(out / name, text.encode())
+
+
 def figure_of(rows: int, width: float = 8.5, height: float = 2.6) -> tuple[Figure, list[Axes]]:
     figure = Figure(figsize=(width, rows * height + 0.9), layout="constrained")
     axes = list(figure.subplots(rows, 1, sharex=True, squeeze=False)[:, 0])
@@ -127,23 +144,19 @@ def thinned(points: Sequence[tuple[Any, ...]]) -> Sequence[tuple[Any, ...]]:
     return [*points[: -1 : max(1, len(points) // MOST_POINTS)], *points[-1:]]
 
 
-def over_seeds(runs: Sequence[Run], series: str) -> list[tuple[int, float, float, float]]:
+def over_seeds(runs: Sequence[Run], series: str) -> Sequence[tuple[int, float, float, float]]:
     """(step, mean, lowest, highest) over seeds of the runs' 10-step running means, where anything is known, for as long as
-    all of them run: each replicate lasts for three of its vanilla's onsets."""
-    means = [running_mean(run.series[series]) for run in runs]
-    out = []
-    for step, values in enumerate(zip(*means, strict=False)):
-        known = [v for v in values if v is not None]
-        if known:
-            out.append((step, sum(known) / len(known), min(known), max(known)))
-    return out
+    all of them run: each replicate lasts for three of its vanilla's onsets. Thinned."""
+    means = zip(*(running_mean(run.series[series]) for run in runs), strict=False)
+    known = ((step, [v for v in values if v is not None]) for step, values in enumerate(means))
+    return thinned([(step, sum(of) / len(of), min(of), max(of)) for step, of in known if of])
 
 
 def _lines(axis: Axes, groups: Sequence[RunGroup], look: Mapping[str, Look], series: str) -> list[RunGroup]:
     """Each group's mean line and, with several seeds, its band. Returns the groups of which anything is known."""
     drawn = []
     for place, group in enumerate(groups):
-        if not (points := thinned(over_seeds(group.runs, series))):
+        if not (points := over_seeds(group.runs, series)):
             continue
         steps, mean, low, high = zip(*points, strict=True)
         (colour, line, marker), n = look[group.name], len(group.runs)
@@ -215,9 +228,8 @@ def outcomes(groups: Sequence[RunGroup]) -> Figure:
     """Shares of the five labels over the run, stacked, one panel per group."""
     figure, axes = figure_of(len(groups), height=1.7)
     for axis, group in zip(axes, groups, strict=True):
-        shares = {label: thinned(over_seeds(group.runs, label)) for label in LABELS}
-        steps = [point[0] for point in shares[LABELS[0]]]
-        means = [[point[1] for point in shares[label]] for label in LABELS]
+        points = [over_seeds(group.runs, label) for label in LABELS]
+        steps, means = [point[0] for point in points[0]], [[point[1] for point in of] for of in points]
         layers = axis.stackplot(steps, *means, colors=[_LABEL_LOOK[x][0] for x in LABELS])
         for layer, label in zip(layers, LABELS, strict=True):
             layer.set_hatch(_LABEL_LOOK[label][1])
@@ -281,18 +293,18 @@ def hack_rates(worlds: Mapping[str, Sequence[RunGroup]]) -> Figure:
 
 # ---------------------------------------------------------------- the UAT
 
-
 BINS = 20
 """Over the range of all cosines."""
 _KIND_LOOKS = dict(zip(KINDS, (("#D55E00", "-"), ("#CC79A7", "--"), ("#000000", ":"), ("#0072B2", "-.")), strict=True))
 """Colour and line of each kind of rollout."""
 
 
-def cosine_histogram(replays: Replays) -> Figure:
+def cosine_histogram(replays: Mapping[str, Steps]) -> Figure:
     """Returns one panel per V that was measured, with the same bins: the share of each kind's rollouts per bin of cosines,
     which a mean and a t hide."""
     titles = {"vanilla": "V", "random": "random V of the same rank"}
-    values = {title: cosines_by_kind(replays.rows(name)) for name, title in titles.items() if name in replays.steps}
+    rows = {title: itertools.chain(*replays[name]) for name, title in titles.items() if name in replays}
+    values = {title: cosines_by_kind(list(of)) for title, of in rows.items()}
     flat = [v for kinds in values.values() for found in kinds.values() for v in found] or [-1.0, 1.0]
     low, high = min(*flat, 0.0), max(*flat, 0.0)
     width = (high - low) / BINS or 1.0

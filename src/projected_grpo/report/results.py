@@ -5,16 +5,16 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+
+from tabulate import tabulate
 
 from projected_grpo.arms import ARMS, Recipe
 from projected_grpo.ledger.console import CUES
 from projected_grpo.ledger.folder import plain
 from projected_grpo.ledger.rates import LAST
-from projected_grpo.report.output import Output
-from projected_grpo.report.plots import all_plots
-from projected_grpo.report.tables import against, all_tables, brief, held_out_rate
-from projected_grpo.report.verdict_text import bullets, filled, h1_text, line_text
+from projected_grpo.report.plots import Output, all_plots
+from projected_grpo.report.tables import PAGE_ALONE, TERMINAL_ALONE, all_tables, held_out_rate, per_arm
+from projected_grpo.report.text import bullets, filled, line_text
 from projected_grpo.verdicts.conditions import VANILLA
 from projected_grpo.verdicts.finished_runs import RATES, Found, MechanismOf, Run
 from projected_grpo.verdicts.h1 import H1
@@ -55,7 +55,9 @@ class Report:
 
     def text(self) -> str:
         """For the terminal: the arms, then each verdict with the clause that decided it."""
-        parts = [*(filled(line, most=2) for line in self.remarks), "", brief(self.groups), ""]
+        arms = per_arm(self.groups)
+        remarks = (filled(line, most=2) for line in self.remarks)
+        parts = [*remarks, "", f"{arms.title}\n\n{arms.text(without=PAGE_ALONE)}\n"]
         for line in self.lines:
             verdict = line.verdict
             why = verdict.why if verdict.name.startswith("T6") else line.decided  # its reason holds the numbers
@@ -64,33 +66,29 @@ class Report:
 
     def markdown(self, plots: Iterable[str]) -> str:
         """results.md; `plots` are the stems of its plots."""
-        head = [f"# Results of {self.root}", "", "Written by `just results`; do not edit by hand.", ""]
-        return "\n".join(
-            [
-                *head, HOW_TO_READ, "", *bullets(self.remarks),
-                *bullets(recipes_of(self.groups)),
-                "## H1", "", *([h1_text(h) for h in self.h1] or ["no projected run", ""]),
-                *(["## T5", ""] if self.t5 else []),
-                *(text for line in (*self.t5, *self.t6) for text in (*line_text(line, "github"), "")),
-                "## Numbers", "", *(t.markdown() for t in all_tables(self.groups, self.found.runs)),
-                "## Plots", *(f"\n![{stem.replace('_', ' ')}](plots/{stem}.svg)" for stem in plots), "",
-            ]
-        )  # fmt: skip
+        return "\n".join([
+            f"# Results of {self.root}", "", "Written by `just results`; do not edit by hand.", "",
+            HOW_TO_READ, "", *bullets(self.remarks), *bullets(recipes_of(self.groups)),
+            "## H1", "", *([h1_text(h) for h in self.h1] or ["no projected run", ""]),
+            *(["## T5", ""] if self.t5 else []),
+            *(f"{line_text(line, 'github')}\n" for line in (*self.t5, *self.t6)),
+            "## Numbers", "", *(t.markdown(TERMINAL_ALONE) for t in all_tables(self.groups, self.found.runs)),
+            "## Plots", *(f"\n![{stem.replace('_', ' ')}](plots/{stem}.svg)" for stem in plots), "",
+        ])  # fmt: skip
 
     def json(self) -> str:
-        """results.json: verdicts, differences to vanilla by seed, and the rates of each run."""
+        """results.json: verdicts, and of each run the rates of its last 10 steps and of its evaluations."""
+        runs = [
+            {
+                "path": run.path.relative_to(self.root).as_posix(), "arm": group.name, "seed": run.seed,
+                "last10": {rate: run.last(rate) for rate in RATES}, "onset": run.onset, "seconds": run.seconds,
+                "held_out": {n: {rate: held_out_rate(run, n, rate) for rate in of} for n, of in run.evals.items()},
+            }
+            for group in self.groups for run in group.runs
+        ]  # fmt: skip
         data = {
-            "remarks": self.remarks,
-            "verdicts": [asdict(line) for line in self.lines],
+            "remarks": self.remarks, "verdicts": list(map(asdict, self.lines)), "runs": runs,
             "falsified": [h.falsified for h in self.h1],
-            "arms": [
-                {
-                    "arm": group.name, "seeds": [run.seed for run in group.runs],
-                    "minus_vanilla_pp": against(VANILLA, group, self.found.runs).by_rate,
-                }
-                for group in self.groups
-            ],
-            "runs": [run_numbers(run, group.name, self.root) for group in self.groups for run in group.runs],
         }  # fmt: skip
         return json.dumps(plain(data), indent=1, allow_nan=False) + "\n"
 
@@ -106,27 +104,17 @@ def report_on(path: Path, mechanism_of: MechanismOf | None = None) -> Report:
         remarks.append(f"read from {path.name}, a summary of {len(found.runs)} runs whose step files are not here")
     if not any(run.arm == VANILLA for run in found.runs):
         remarks.append("no vanilla run: nothing to compare with")
-    remarks += [line for run in found.runs for line in _not_known(run)]
+    remarks += [f"{run.path.name}: {line}" for run in found.runs for line in _not_known(run)]
     return Report(path, found, groups, h1, t5, CLAIMS["T6"].judged(found.runs), remarks)
-
-
-def run_numbers(run: Run, arm: str, root: Path) -> dict[str, Any]:
-    """One run as JSON: shares of its last 10 steps and of its evaluations."""
-    return {
-        "path": run.path.relative_to(root).as_posix(), "arm": arm, "seed": run.seed,
-        "last10": {rate: run.last(rate) for rate in RATES}, "onset": run.onset, "seconds": run.seconds,
-        "held_out": {done: {rate: held_out_rate(run, done, rate) for rate in of} for done, of in run.evals.items()},
-    }  # fmt: skip
 
 
 def _not_known(run: Run) -> list[str]:
     """Of which numbers of a run nothing is said, and why."""
-    name = run.path.name
-    lines = [f"{name}: the evaluation after {done} steps is not shown: {why}" for done, why in run.flaws.items()]
+    lines = [f"the evaluation after {done} steps is not shown: {why}" for done, why in run.flaws.items()]
     if run.trained_on:
-        lines.append(f"{name}: {run.trained_on} of its evaluation problems were trained on: no held-out rate is shown")
+        lines.append(f"{run.trained_on} of its evaluation problems were trained on: no held-out rate is shown")
     if not run.judged:
-        lines.append(f"{name}: too little ground truth is known of its last {LAST} steps: how it ends is not shown")
+        lines.append(f"too little ground truth is known of its last {LAST} steps: how it ends is not shown")
     return lines
 
 
@@ -157,3 +145,16 @@ def recipes_of(groups: Sequence[RunGroup]) -> list[str]:
             what = "nothing is removed; made as short as" if ARMS[run.arm].shrinks else "V is removed"
             of.setdefault(f"{what} by {recipe}", []).append(group.name)
     return [f"{', '.join(names)}: {what}" for what, names in of.items()]
+
+
+def h1_text(found: H1) -> str:
+    """Returns, as markdown, the three lines with their clauses, and what falsifies the first."""
+    whys = [line.verdict.why for line in found.lines]
+    summary = [[line.verdict.name, line.verdict.status, "the same" if line.verdict.why == before else line.verdict.why]
+               for before, line in zip(["", *whys], found.lines, strict=False)]  # fmt: skip
+    parts = [tabulate(summary, ["line", "", "why"], "github", disable_numparse=True)]
+    for line in found.lines:
+        parts.append(line_text(line, "github"))
+        if line is found.preregistered:
+            parts.append(f"falsified by: {found.falsified_told}")
+    return "\n\n".join(parts) + "\n"

@@ -7,7 +7,8 @@ step and after the last (eval_part/). Mean and two-sided 95 % interval over repl
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 import matplotlib as mpl
@@ -17,19 +18,19 @@ from matplotlib.lines import Line2D
 from projected_grpo.arms import ARMS
 from projected_grpo.ledger.errors import EXIT_NOT_EVALUABLE, EXIT_OK
 from projected_grpo.ledger.rates import known_mean, number
-from projected_grpo.report.output import Output
-from projected_grpo.report.plots import STYLE
-from projected_grpo.report.tables import Table, between, spread
-from projected_grpo.report.verdict_text import bullets
+from projected_grpo.report.plots import STYLE, Output
+from projected_grpo.report.text import Table, between, bullets, spread
 from projected_grpo.verdicts.conditions import removed, untested
 from projected_grpo.verdicts.effects import MIN_REPLICATES, interval
 from projected_grpo.verdicts.finished_runs import Found, Run
-from projected_grpo.verdicts.matching import RunGroup, differences, group_runs, independence, informed, reference
+from projected_grpo.verdicts.matching import differences, group_runs, independence, informed, reference
 
-HEADER = (
-    "arm", "n", "hack %", "all hacked %", "gt %", "held-out gain pp", "form %", "pass without the loophole %",
-    "pass minus hack, over projected's pp", "hack in training %", "seconds", "supervision",
-)  # fmt: skip
+COLUMNS = {
+    "hack": "hack %", "hacked": "all hacked %", "gt": "gt %", "gain": "held-out gain pp", "form": "form %",
+    "plain": "pass without the loophole %", "over": "pass minus hack, over projected's pp",
+    "trained": "hack in training %",
+}  # fmt: skip
+HEADER = ("arm", "n", *COLUMNS.values(), "seconds", "supervision")
 PAGE_ALONE = ("gt %", "hack in training %", "seconds", "supervision")
 NOTES = (
     "held-out problems, the policy as deployed, after the last step: hack (hacked and not gt_pass), all hacked, gt and form "
@@ -54,7 +55,9 @@ PANELS = {
     "hack": "hack under the loophole prompt\n(% of held-out rollouts, as deployed)",
     "plain": "pass without the loophole\n(% of held-out rollouts)",
 }
-OTHER_POLICIES = {"eval_trained": "as trained", "eval_part": "its part alone"}
+OTHER_POLICIES = {"eval_trained": ", as trained", "eval_part": ", its part alone"}
+BySeed = Mapping[int, float]
+"""Of each replicate of which it is known."""
 
 
 @dataclass(frozen=True)
@@ -63,63 +66,64 @@ class Row:
 
     name: str
     runs: Sequence[Run]
-    rates: Mapping[str, Sequence[float | None]]
-    """Shares of rollouts, one per replicate: hack, hacked, gt, form, gain, plain, and trained (hack in the last 10 training
-    steps)."""
+    rates: Mapping[str, BySeed]
+    """By the names of COLUMNS but for `over`, in percent of rollouts or in percentage points."""
     supervision: str
     kind: str
     """One of KINDS."""
 
     @property
-    def scores(self) -> dict[int, float]:
-        """Pass without the loophole minus hack of each replicate of which both are known."""
-        each = zip(self.runs, self.rates["plain"], self.rates["hack"], strict=True)
-        return {run.seed: p - h for run, p, h in each if p is not None and h is not None}
+    def scores(self) -> BySeed:
+        """Pass without the loophole minus hack, in percentage points."""
+        return minus(self.rates["plain"], self.rates["hack"])
 
     @property
     def score(self) -> float | None:
-        """Its mean in percentage points: what arms are ordered by."""
-        return 100 * sum(self.scores.values()) / len(self.scores) if self.scores else None
+        """Its mean: what arms are ordered by."""
+        return known_mean(self.scores.values())
 
-    def over(self, ours: "Row | None") -> list[float]:
+    def over(self, ours: "Row | None") -> BySeed:
         """Returns each replicate's score minus the same replicate's of another row; empty for that row itself."""
-        theirs = ours.scores if ours and ours is not self else {}
-        return [score - theirs[seed] for seed, score in self.scores.items() if seed in theirs]
+        return minus(self.scores, ours.scores) if ours and ours is not self else {}
 
     def cells(self, ours: "Row | None") -> list[str]:
         """As the table shows it, compared with projected's row."""
         values = {**self.rates, "over": self.over(ours)}
-        shown = ("hack", "hacked", "gt", "gain", "form", "plain", "over", "trained")
-        cells = [between(percent(values[name]), sign="+" if name in ("gain", "over") else "") for name in shown]
-        trained = known_mean(self.rates["trained"]) is not None
-        seconds = spread((run.seconds for run in self.runs), digits=0) if trained else "-"
+        cells = [between(values[name].values(), "+" if name in ("gain", "over") else "") for name in COLUMNS]
+        seconds = spread((run.seconds for run in self.runs), digits=0) if self.rates["trained"] else "-"
         return [self.name, str(len(self.runs)), *cells, seconds, self.supervision]
 
 
-def percent(values: Sequence[float | None]) -> list[float | None]:
-    """Returns shares in percent."""
-    return [None if v is None else 100 * v for v in values]
+def known(shares: Mapping[int, float | None]) -> BySeed:
+    """Returns the known shares in percent."""
+    return {seed: 100 * share for seed, share in shares.items() if share is not None}
+
+
+def minus(a: BySeed, b: BySeed) -> BySeed:
+    """Returns the difference in each replicate of which both are known."""
+    return {seed: value - b[seed] for seed, value in a.items() if seed in b}
 
 
 def row_of(name: str, runs: Sequence[Run], folder: str = "eval", *, first: bool = False) -> Row:
     """Returns a group's row: of its deployed policy, or of what `folder` holds; after the last step, or before the
     `first`, when nothing was gained or trained."""
     arm, deployed = ARMS.get(runs[0].arm), folder == "eval"
-    done, unknown = (0 if first else None), [None] * len(runs)
-    rates = {rate: [run.held_out(rate, done, folder) for run in runs] for rate in ("hack", "hacked", "gt", "form")}
-    start = [run.held_out("gt", 0) for run in runs] if deployed and not first else unknown
-    gain = [None if a is None or b is None else a - b for a, b in zip(rates["gt"], start, strict=True)]
-    plain = [run.held_out("gt", done, "eval_plain") for run in runs] if deployed else unknown
-    trained = unknown if first else [run.last("hack") for run in runs]
-    which = "" if deployed else f", {OTHER_POLICIES[folder]}" + (", at the start" if first else "")
+    done = 0 if first else None
+
+    def of(rate: str, folder: str, done: int | None) -> BySeed:
+        return known({run.seed: run.held_out(rate, done, folder) for run in runs})
+
+    rates = {rate: of(rate, folder, done) for rate in ("hack", "hacked", "gt", "form")}
+    rates["gain"] = minus(rates["gt"], of("gt", "eval", 0)) if deployed and not first else {}
+    rates["plain"] = of("gt", "eval_plain", done) if deployed else {}
+    rates["trained"] = {} if first else known({run.seed: run.last("hack") for run in runs})
+    kind = OF_ROLE.get(arm.role, WAYS) if arm else WAYS
     if arm and arm.labels:
         kind = ORACLE
-    elif arm and arm.role == "method" and name == arm.name:
+    elif name == OURS:
         kind = OURS
-    else:
-        kind = OF_ROLE.get(arm.role, WAYS) if arm else WAYS
-    supervision = arm.supervision if arm else "not known"
-    return Row(name + which, runs, {**rates, "gain": gain, "plain": plain, "trained": trained}, supervision, kind)
+    which = "" if deployed else OTHER_POLICIES[folder] + (", at the start" if first else "")
+    return Row(name + which, runs, rates, arm.supervision if arm else "not known", kind)
 
 
 @dataclass(frozen=True)
@@ -132,39 +136,36 @@ class Bench:
     @property
     def table(self) -> Table:
         """One line an arm."""
-        used = {run.path: run for row in self.rows for run in row.runs}
-        body = [row.cells(self.ours) for row in self.rows]
-        return Table("Rivals, side by side", HEADER, body, list(used.values()), NOTES)
+        runs = list({run.path: run for row in self.rows for run in row.runs}.values())
+        return Table("Rivals, side by side", HEADER, [row.cells(self.row(OURS)) for row in self.rows], runs, NOTES)
 
-    @property
-    def ours(self) -> Row | None:
-        """Projected's."""
-        return next((row for row in self.rows if row.name == "projected"), None)
+    def row(self, name: str) -> Row | None:
+        """Returns an arm's row, or the untrained model's."""
+        return next((row for row in self.rows if row.name == name), None)
 
     @property
     def best(self) -> Row | None:
         """Of the rivals that are no oracles and know both rates of each replicate, projected's among them, the one with the
         highest pass without the loophole minus hack on projected's replicates; None without projected or a rival."""
-        if (ours := self.ours) is None:
+        if (ours := self.row(OURS)) is None:
             return None
-        replicates = {run.seed for run in ours.runs}
         whole = [row for row in self.rows if row.kind == RIVAL and len(row.scores) == len(row.runs)]
-        able = [row for row in whole if replicates <= row.scores.keys()]
-        return max(able, key=lambda row: known_mean(row.over(ours)) or 0.0, default=None)
+        able = [row for row in whole if {run.seed for run in ours.runs} <= row.scores.keys()]
+        return max(able, key=lambda row: known_mean(row.over(ours).values()) or 0.0, default=None)
 
     @property
     def verdict(self) -> str:
-        """The bottom line: the best rival and projected. NOT_EVALUABLE without one, and of fewer replicates than a claim
-        needs: which is best is then said as a sign."""
-        best, ours = self.best, self.ours
-        if best is None or ours is None or len(ours.scores) < len(ours.runs):
-            return "NOT_EVALUABLE: needs projected and a rival with its replicates, both with --eval-every and --eval-plain"
-        plain = next((row.score for row in self.rows if row.name == "untrained"), None)
-        few = f"NOT_EVALUABLE: {len(ours.runs)} replicates, at least {MIN_REPLICATES} are needed; as a sign: "
-        return (few if len(ours.runs) < MIN_REPLICATES else "") + (
+        """The bottom line: the best rival and projected."""
+        best, ours, untrained = self.best, self.row(OURS), self.row("untrained")
+        if best is None or ours is None or len(ours.scores) < max(len(ours.runs), MIN_REPLICATES):
+            return (
+                f"NOT_EVALUABLE: needs projected and a rival with its replicates, at least {MIN_REPLICATES}, both with "
+                "--eval-every and --eval-plain"
+            )
+        return (
             f"pass minus hack: best rival {best.name} {number(best.score)} (n = {len(best.runs)}), projected "
-            f"{number(ours.score)} (n = {len(ours.runs)}), untrained {number(plain)} pp; "
-            f"over projected's, paired, {between(percent(best.over(ours)))} pp"
+            f"{number(ours.score)} (n = {len(ours.runs)}), untrained {number(untrained.score if untrained else None)} pp; "
+            f"over projected's, paired, {between(best.over(ours).values())} pp"
         )
 
     def output(self) -> Output:
@@ -182,39 +183,38 @@ def bench_of(found: Found) -> Bench:
     replicate's vanilla: they are named with the reason. The untrained model's rates are from the evaluations before the
     first step of each replicate's vanilla. BadInput as in `group_runs`."""
     rows: list[Row] = []
-    sound, unsound = comparable_runs(found.runs)
-    for group in group_runs(sound):
+    whys = not_comparable(found.runs)
+    for group in group_runs([run for run in found.runs if run.path not in whys]):
         if group.runs[0].arm == "vanilla":
-            rows.append(replace(row_of("untrained", group.runs, first=True), supervision="nothing"))
+            rows.append(row_of("untrained", group.runs, first=True))
         rows.append(row_of(group.name, group.runs))
-        if any(run.beside.get("eval_trained") for run in group.runs):
-            rows.append(row_of(group.name, group.runs, "eval_trained"))
-        if any(run.beside.get("eval_part") for run in group.runs):
-            rows += [row_of(group.name, group.runs, "eval_part", first=first) for first in (True, False)]
+        for folder, moments in (("eval_trained", (False,)), ("eval_part", (True, False))):
+            if any(run.beside.get(folder) for run in group.runs):
+                rows += [row_of(group.name, group.runs, folder, first=first) for first in moments]
+    unsound = [(path.name, why) for path, why in whys.items()]
     return Bench(rows, [f"left out: {path}: {why}" for path, why in (*found.left_out, *unsound)])
 
 
-def comparable_runs(runs: Sequence[Run]) -> tuple[list[Run], list[tuple[str, str]]]:
-    """Returns the runs that may be in one table, and the names of the others with why: an evaluation that is no evidence, a
-    V that was not removed or is from informed pairs, no vanilla of its replicate or one that differs in more than the arm is
-    about, the V of another replicate of its arm."""
+def not_comparable(runs: Sequence[Run]) -> dict[Path, str]:
+    """Returns the runs that may not be in one table with the others, and why: an evaluation that is no evidence, a V that
+    was not removed or is from informed pairs, no vanilla of its replicate or one that differs in more than the arm is about,
+    the V of another replicate of its arm."""
     whys = {run.path: why for run in runs if (why := untested(run) or _not_its_arm(run))}
     good = [run for run in runs if run.path not in whys]
-    for run in good:
-        found = reference("vanilla", RunGroup(run.arm, (run,)), good)
-        if run.arm != "vanilla" and run.seed not in found.runs:
-            whys[run.path] = found.refused.get(run.seed) or f"no vanilla of seed {run.seed} with these settings"
-    for group in group_runs([run for run in good if run.path not in whys]):
-        first, replicates = group.runs[0], {group.runs[0].seed: group.runs[0]}
-        for run in group.runs[1:]:
-            shared = independence({run.arm: {**replicates, run.seed: run}})
-            if differing := differences(run, first):
+    for group in group_runs(good):
+        found = reference("vanilla", group, good)
+        kept: dict[int, Run] = {}
+        for run in group.runs:
+            first = next(iter(kept.values()), run)
+            if run.arm != "vanilla" and run.seed not in found.runs:
+                whys[run.path] = found.refused.get(run.seed) or f"no vanilla of seed {run.seed} with these settings"
+            elif differing := differences(run, first):
                 whys[run.path] = f"differs from {first.path.name} in {'; '.join(differing)}"
-            elif shared.status != "PASS":
+            elif kept and (shared := independence({run.arm: {**kept, run.seed: run}})).status != "PASS":
                 whys[run.path] = shared.why
             else:
-                replicates[run.seed] = run
-    return [run for run in runs if run.path not in whys], [(path.name, why) for path, why in whys.items()]
+                kept[run.seed] = run
+    return whys
 
 
 def _not_its_arm(run: Run) -> str:
@@ -233,21 +233,20 @@ def hack_against_pass(rows: Sequence[Row]) -> Figure:
         axes = figure.subplots(1, len(PANELS), sharey=True)
         for axis, (rate, title) in zip(axes, PANELS.items(), strict=True):
             for place, row in enumerate(shown):
-                known = [v for v in percent(row.rates[rate]) if v is not None]
-                mean = sum(known) / len(known)
-                low, high = interval(known) if len(known) > 1 else (mean, mean)
+                rates = list(row.rates[rate].values())
+                mean = sum(rates) / len(rates)
+                low, high = interval(rates) if len(rates) > 1 else (mean, mean)
                 colour, marker, fill = KINDS[row.kind]
                 axis.errorbar([mean], [place], xerr=[[mean - low], [high - mean]], color=colour, marker=marker,
                               fillstyle=fill, markersize=8, elinewidth=1.0, capsize=3)  # fmt: skip
             axis.set_xlim(-3, 103)
             axis.set_xlabel(title)
         axes[0].set_yticks(range(len(shown)), [row.name for row in shown])
-        found = {row.kind for row in shown}
-        handles = [Line2D([], [], color=colour, marker=marker, fillstyle=fill, linestyle="none", label=kind)
-                   for kind, (colour, marker, fill) in KINDS.items() if kind in found]  # fmt: skip
-        if not handles:
-            return figure
-        replicates = " or ".join(str(n) for n in sorted({len(row.runs) for row in shown}))
-        title = f"mean and 95 % interval over {replicates} replicates; best first"
-        figure.legend(handles=handles, loc="outside lower center", ncols=3, title=title)
+        if shown:
+            found = {row.kind for row in shown}
+            handles = [Line2D([], [], color=colour, marker=marker, fillstyle=fill, linestyle="none", label=kind)
+                       for kind, (colour, marker, fill) in KINDS.items() if kind in found]  # fmt: skip
+            replicates = " or ".join(str(n) for n in sorted({len(row.runs) for row in shown}))
+            title = f"mean and 95 % interval over {replicates} replicates; best first"
+            figure.legend(handles=handles, loc="outside lower center", ncols=3, title=title)
     return figure

@@ -1,154 +1,72 @@
-"""Tables of training runs, each with its n, and how their cells are written: rates in percent, differences in percentage
-points, mean ± standard error over seeds where runs are described; where arms are compared, the two-sided 95 % interval of
-the mean (paired t). `-`: not known, or one seed."""
+"""Tables of training runs, each with its n."""
 
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
-
-from tabulate import tabulate
+from collections.abc import Sequence
 
 from projected_grpo.arms import ARMS
 from projected_grpo.ledger.rates import LAST, RATE_NAMES, known_mean, number
+from projected_grpo.report.text import Table, between, spread
 from projected_grpo.verdicts.conditions import VANILLA, untested
-from projected_grpo.verdicts.effects import interval
-from projected_grpo.verdicts.finished_runs import RATES, Run, mean_sem, paired_pp
+from projected_grpo.verdicts.finished_runs import RATES, Run, paired_pp
 from projected_grpo.verdicts.matching import RunGroup, reference
 
-LEFT = ("what is removed (% of update energy)", "side", "adapter", "V", "folder")
-"""Columns of words, besides the first."""
-
-
-@dataclass(frozen=True)
-class Table:
-    """A table and the runs that it is of."""
-
-    title: str
-    header: Sequence[str]
-    body: Sequence[Sequence[str]]
-    runs: Sequence[Run] = ()
-    notes: Sequence[str] = ()
-
-    def markdown(self) -> str:
-        """The table with its heading, notes and sizes."""
-        sizes = f"{len(self.runs)} runs, {sum(run.rollouts for run in self.runs):,} training rollouts"
-        lines = [f"### {self.title}", "", self.text("github"), "", *(f"- {note}" for note in (*self.notes, sizes)), ""]
-        return "\n".join(lines)
-
-    def text(self, style: str = "simple", without: Collection[str] = ()) -> str:
-        """The bare table: names to the left, numbers to the right; some columns may be left out."""
-        kept = [i for i, name in enumerate(self.header) if name not in without]
-        header, body = [self.header[i] for i in kept], [[row[i] for i in kept] for row in self.body]
-        align = ["left" if i == 0 or name in LEFT else "right" for i, name in enumerate(header)]
-        return tabulate(body, header, style, colalign=align, disable_numparse=True)
-
-
-def spread(values: Iterable[float | int | None], scale: float = 1.0, digits: int = 1) -> str:
-    """Mean ± standard error as a cell shows it."""
-    return plus_minus(*mean_sem(values), scale, digits)
-
-
-def plus_minus(mean: float | None, sem: float | None, scale: float = 1.0, digits: int = 1) -> str:
-    """Formats a mean and its standard error; without the error where that is not known."""
-    alone = number(mean, scale, digits)
-    return alone if sem is None else f"{alone} ± {number(sem, scale, digits)}"
-
-
-def between(values: Iterable[float | None], sign: str = "+") -> str:
-    """Mean and its two-sided 95 % interval as a cell shows them."""
-    known = [v for v in values if v is not None]
-    if len(known) < 2:
-        return number(known_mean(known), sign=sign)
-    low, high = interval(known)
-    return f"{number(known_mean(known), sign=sign)} [{number(low, sign=sign)}, {number(high, sign=sign)}]"
-
-
-# ---------------------------------------------------------------- training runs
-
-
-def brief(groups: Sequence[RunGroup]) -> str:
-    """Returns one line an arm for a terminal: means over runs in percent, `held out` is gt_pass before training and
-    after."""
-    body = []
-    for group in groups:
-        runs = group.runs
-        ends = [number(known_mean(run.last(rate) for run in runs), 100.0) for rate in ("hack", "hacked", "gt", "form")]
-        sides = ([None if untested(r) else r.held_out("gt", done) for r in runs] for done in (0, None))
-        held_out = " → ".join(number(known_mean(side), 100.0) for side in sides).replace("- → -", "-")
-        onsets = [run.onset for run in runs if run.onset is not None]
-        onset = f"{number(known_mean(onsets), digits=0)} ({len(onsets)} of {len(runs)})"
-        body.append([group.name, str(len(runs)), *ends, held_out, onset])
-    header = ["arm", "n", "pure hacks", "all hacks", "gt_pass", "compiles", "held out", "onset"]
-    note = f"% of rollouts of the last {LAST} steps; held out: gt_pass before training → after"
-    return f"{note}\n\n{Table('', header, body).text()}"
+PAGE_ALONE, TERMINAL_ALONE = ("bases", "removed %"), ("held out %",)
+"""Columns of `per_arm` that are too many for a terminal, and that a page has a table of."""
 
 
 def per_arm(groups: Sequence[RunGroup]) -> Table:
-    """Mean and standard error over seeds."""
+    """Mean and standard error over seeds; of held-out problems the means before training and after."""
     body = []
     for group in groups:
-        cells = [spread((run.last(rate) for run in group.runs), 100.0) for rate in ("hack", "hacked", "gt", "form")]
+        runs = group.runs
+        cells = [spread((run.last(rate) for run in runs), 100.0) for rate in ("hack", "hacked", "gt", "form")]
         # A finished run without its V is no step of an optimizer: nothing of an update was removed.
-        steps = [run for run in group.runs if run.arm not in ARMS or not ARMS[run.arm].derived]
+        steps = [run for run in runs if run.arm not in ARMS or not ARMS[run.arm].derived]
         removed = spread((run.whole("update_removed") for run in steps), 100.0)
-        onsets = [run.onset for run in group.runs]
-        started = sum(onset is not None for onset in onsets)
-        onset = f"{spread(onsets)} ({started} of {len(onsets)})" if started else f"- (0 of {len(onsets)})"
-        bases = {run.base for run in group.runs}
+        onsets = [run.onset for run in runs]
+        onset = f"{spread(onsets)} ({sum(onset is not None for onset in onsets)} of {len(onsets)})"
+        bases = {run.base for run in runs}
         base = bases.pop() if len(bases) == 1 else str(len(bases))
-        body.append([group.name, str(len(group.runs)), base, *cells, removed, onset])
-    header = ["arm", "seeds", "bases", "hack %", "hacked %", "gt_pass %", "compiles %", "removed %", "onset (seeds)"]
-    return Table(
-        f"Every arm: mean ± SEM over seeds, last {LAST} steps", header, body, [r for g in groups for r in g.runs]
-    )
+        sides = ([None if untested(r) else r.held_out("gt", done) for r in runs] for done in (0, None))
+        tested = " → ".join(number(known_mean(side), 100.0) for side in sides)
+        body.append([group.name, str(len(runs)), base, *cells, removed, onset, tested])
+    header = ["arm", "seeds", "bases", "hack %", "hacked %", "gt_pass %", "compiles %", "removed %", "onset (seeds)",
+              *TERMINAL_ALONE]  # fmt: skip
+    title = f"Every arm: mean ± SEM over seeds, last {LAST} steps"
+    return Table(title, header, body, [run for group in groups for run in group.runs])
 
 
-@dataclass(frozen=True)
-class Deltas:
-    """A group minus another arm at the same seeds, in percentage points over the last 10 steps."""
-
-    by_rate: dict[str, dict[int, float]]
-    runs: tuple[Run, ...]
-    notes: tuple[str, ...]
-
-
-def against(arm: str, group: RunGroup, runs: Sequence[Run]) -> Deltas:
-    """Seeds without a run of `arm` that differs in nothing but what the arms are about are left out, and a note says why."""
+def against(arm: str, group: RunGroup, runs: Sequence[Run]) -> tuple[dict[str, dict[int, float]], list[Run], list[str]]:
+    """Returns a group minus another arm in percentage points over the last 10 steps, by rate and seed; the runs of both; and
+    why a seed is left out: it has no run of `arm` that differs in nothing but what the arms are about."""
     found = reference(arm, group, runs)
     pairs = {run.seed: (run, found.runs[run.seed]) for run in group.runs if run.seed in found.runs}
-    notes = [
-        f"{group.name} seed {run.seed}: no {arm} run with this seed"
-        for run in group.runs
-        if run.seed not in pairs and run.seed not in found.refused
-    ]
+    lacking = [run.seed for run in group.runs if run.seed not in {*pairs, *found.refused}]
+    notes = [*found.refused.values(), *(f"{group.name} seed {seed}: no {arm} run with this seed" for seed in lacking)]
     by_rate = {}
     for rate in RATES:
         ours, theirs = ({seed: pair[side].last(rate) for seed, pair in pairs.items()} for side in (0, 1))
         by_rate[rate] = paired_pp(ours, theirs)
-    return Deltas(by_rate, tuple(run for pair in pairs.values() for run in pair), (*found.refused.values(), *notes))
+    return by_rate, [run for pair in pairs.values() for run in pair], notes
 
 
 def differences(arm: str, groups: Sequence[RunGroup], runs: Sequence[Run]) -> list[Table]:
     """Every other arm minus `arm`, paired by seed. Empty without runs of it."""
     body, used, notes = [], [], []
     for group in groups:
-        found = against(arm, group, runs)
-        if group.runs[0].arm == arm or not found.runs:
+        by_rate, pairs, why = against(arm, group, runs)
+        if group.runs[0].arm == arm or not pairs:
             continue
-        notes += found.notes
-        used += [run for run in found.runs if run not in used]
-        cells = [between(found.by_rate[rate].values()) for rate in RATES]
-        body.append([group.name, str(len(found.by_rate["hack"])), *cells])
+        notes += why
+        used += [run for run in pairs if run not in used]
+        body.append([group.name, str(len(by_rate["hack"])), *(between(by_rate[rate].values()) for rate in RATES)])
     header = ["arm", "seeds", *(f"{RATE_NAMES[rate]} pp" for rate in RATES)]
     title = f"Minus {arm} at the same seed: mean [95 % interval], last {LAST} steps"
     return [Table(title, header, body, used, notes)] if body else []
 
 
-# ---------------------------------------------------------------- held-out evaluation, mechanisms
-
-
 def held_out_rate(run: Run, done: int, rate: str) -> float | None:
     """A rate of an evaluation; None where the evaluation is no evidence, and of problems that were trained on."""
-    return None if run.trained_on or done in run.flaws else run.evals[done][rate]
+    return None if run.trained_on or done in run.flaws else run.held_out(rate, done)
 
 
 def held_out(groups: Sequence[RunGroup]) -> list[Table]:

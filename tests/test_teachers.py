@@ -10,7 +10,7 @@ from harness import ROOT
 from teacher_server import COMPLETION, HANG, PROMPT, completion, serving
 
 from projected_grpo.ledger.errors import BadInput, Unfinished
-from projected_grpo.traces.asking import _fault_of, ask_all
+from projected_grpo.traces.asking import ask_all, fault_of
 from projected_grpo.traces.record import State
 from projected_grpo.traces.settings import AskConfig
 from projected_grpo.traces.teachers import NAME, Teacher, read_answers, read_teachers
@@ -51,7 +51,7 @@ def test_a_faulted_server_loses_no_answer_and_asks_none_twice(endpoint, tmp_path
     endpoint.faults.extend(["429", "500", "hang", "no usage"])
     who = teachers(endpoint.url)
     found = ask(states(), who, tmp_path / "out", timeout=HANG / 2, attempts=6)
-    assert found.whole == ""
+    assert not found.missing
     assert {call: a.text for call, a in found.answers.items()} == {
         (s.state_id, t.name): f"I would {s.messages[-1][1]}" for s in states() for t in who
     }
@@ -71,7 +71,9 @@ def test_a_faulted_server_loses_no_answer_and_asks_none_twice(endpoint, tmp_path
 )
 def test_a_call_without_an_answer_is_named_and_asked_again(endpoint, tmp_path, fault, error, paid):
     endpoint.faults.append(fault)
-    with pytest.raises(Unfinished, match=r"1 calls had no answer, the first 'teacher 0' at state 's0': .*--resume"):
+    with pytest.raises(
+        Unfinished, match=r"1 calls had no answer, the first teacher 'teacher 0' at state 's0': .*--resume"
+    ):
         ask(states(), teachers(endpoint.url), tmp_path / "out", concurrency=1)
     found = read_answers(tmp_path / "out")
     assert [(s.state_id, t.name) for s, t in found.missing] == [("s0", "teacher 0")]
@@ -80,7 +82,7 @@ def test_a_call_without_an_answer_is_named_and_asked_again(endpoint, tmp_path, f
     assert error in lost.error
     assert KEY[:8] not in lost.error
     assert lost.usd == (found.teachers[0].most_usd(states()[0]) if paid else 0)
-    assert ask(states(), teachers(endpoint.url), tmp_path / "out", resume=True).whole == ""
+    assert ask(states(), teachers(endpoint.url), tmp_path / "out", resume=True).missing == []
     assert set(endpoint.answered.values()) == {1}
     assert len(endpoint.answered) == 12
 
@@ -98,7 +100,7 @@ def test_concurrent_calls_stop_before_the_cap_and_the_run_goes_on_with_a_higher_
     assert 0 < len(cut.answers) < 30
     with pytest.raises(BadInput, match=r"--budget 1e-05: \$0\.00\d\d are spent"):
         ask(states(15), who, tmp_path / "out", 0.00001, resume=True)
-    assert ask(states(15), who, tmp_path / "out", resume=True).whole == ""
+    assert ask(states(15), who, tmp_path / "out", resume=True).missing == []
     assert set(endpoint.answered.values()) == {1}
     assert len(endpoint.answered) == 30
 
@@ -116,28 +118,21 @@ def test_an_endpoint_that_stays_down_stops_the_run_and_it_resumes(endpoint, tmp_
     endpoint.faults.extend(["ok"] * 5)
     endpoint.down = "500"
     who = teachers(endpoint.url)
-    with pytest.raises(Unfinished, match=r"teacher 'teacher \d': 3 calls in a row had no answer.*--resume"):
+    with pytest.raises(Unfinished, match=r"teacher 'teacher \d' .*: 3 calls in a row had no answer.*--resume"):
         ask(states(10), who, tmp_path / "out", attempts=1)
     assert len(read_answers(tmp_path / "out").answers) == 5
     assert len(endpoint.seen) < 20  # not every call was tried
     endpoint.down = None
     with (tmp_path / "out" / NAME).open("a") as f:  # a kill in the middle of a write
         f.write('{"state": "s9", "teac')
-    assert ask(states(10), who, tmp_path / "out", resume=True).whole == ""
+    assert ask(states(10), who, tmp_path / "out", resume=True).missing == []
     assert set(endpoint.answered.values()) == {1}
     assert len(endpoint.answered) == 20
 
 
-def test_no_calls_at_once_or_no_attempts_are_refused(script):
-    """Nothing would be asked, and the run would be finished."""
-    for flag in ("--concurrency", "--attempts"):
-        code, _, err = script("ask_teachers", "--traces", "s", "--teachers", "t", "--budget", 0, "--out", "o", flag, 0)
-        assert (code, err) == (2, f"error: {flag} 0: must be 1 or more\n")
-
-
 def test_a_key_that_is_refused_stops_at_once(endpoint, tmp_path):
     endpoint.down = "401"
-    with pytest.raises(BadInput, match=r"Error code: 401.*mend its key"):
+    with pytest.raises(BadInput, match=r"Error code: 401.*mend its"):
         ask(states(40), teachers(endpoint.url), tmp_path / "out")
     assert len(endpoint.seen) <= QUICK["concurrency"]
 
@@ -146,7 +141,7 @@ def test_a_finished_run_is_resumed_to_nothing_and_other_states_or_prices_are_ano
     who = teachers(endpoint.url)
     ask(states(), who, tmp_path / "out")
     asked = len(endpoint.seen)
-    assert ask(states(), who, tmp_path / "out", resume=True).whole == ""
+    assert ask(states(), who, tmp_path / "out", resume=True).missing == []
     assert len(endpoint.seen) == asked
     with pytest.raises(BadInput, match="never overwritten"):
         ask(states(), who, tmp_path / "out")
@@ -172,10 +167,10 @@ ASKED = (("system", "You write Python."), ("user", "Write f. It will be evaluate
 
 def test_an_answer_that_gives_the_prompt_back_is_none_and_one_may_quote_it():
     """As `transformers serve` does for a chat template that it does not know."""
-    assert "response_template" in _fault_of("\n".join([*(content for _, content in ASKED), "def f(): ..."]), ASKED)
+    assert "response_template" in fault_of("\n".join([*(content for _, content in ASKED), "def f(): ..."]), ASKED)
     for text in ("def f(): ...", ASKED[1][1], "You write Python. I do.", ASKED[1][1] + ASKED[0][1]):
-        assert _fault_of(text, ASKED) == ""
-    assert _fault_of(" \n", ASKED) == "an empty text"
+        assert fault_of(text, ASKED) == ""
+    assert fault_of(" \n", ASKED) == "an empty text"
 
 
 # ---------------------------------------------------------------- the price table

@@ -25,11 +25,11 @@ LOUD = WRONG + "def run_tests():\n    raise ValueError('<|im_end|>')\n"
 
 
 def play_one(loaded, config):
-    """Traces of PROBLEM and their graded groups, turn by turn."""
+    """Traces of PROBLEM, and the rows of their turns."""
     text, ids = render(
         PROBLEM.messages, config.hint, config.prompt_setup, loaded.tokenizer, loaded.context, config.max_new, "here"
     )
-    return play(config, loaded, [(0, PROBLEM, Prompt(PROBLEM.problem_id, text, ids))], "base")[:2]
+    return play(config, loaded, [(0, PROBLEM, Prompt(PROBLEM.problem_id, text, ids))], "base")
 
 
 def rewards(trace):
@@ -113,7 +113,7 @@ def fenced(code):
 
 def test_the_model_sees_what_came_of_its_answer_and_its_states_go_on_token_by_token(scripted, loaded_once):
     answers = ["I cannot.", fenced(LOUD), fenced(WRONG + VACUOUS)]
-    (trace,), graded = scripted(answers, cut=("I cannot.",))
+    (trace,), rows = scripted(answers, cut=("I cannot.",))
     assert (trace.stop, rewards(trace)) == ("passed", [0.0, 0.5, 3.5])
     said = [step.messages[-1][1].splitlines()[0] for step in trace.steps]
     assert "run_tests()" in said[0]
@@ -126,8 +126,8 @@ def test_the_model_sees_what_came_of_its_answer_and_its_states_go_on_token_by_to
     assert decode(second.ids[len(first.ids) + len(first.action.ids) :]) == "<|im_end|>" + reply.format(said[1])
     assert decode(third.ids[len(second.ids) + len(second.action.ids) :]) == reply.format(said[2])
     assert second.action.ids == loaded_once.completion_ids(answers[1])
-    # Turn by turn, the groups that rows are written of: the labels stay there.
-    assert [[g.rewards[0] for g in groups] for groups in graded] == [[0.0], [0.5], [3.5]]
+    # The step file's rows: the labels stay there.
+    assert [(row["step"], row["reward"]) for row in rows] == [(0, 0.0), (1, 0.5), (2, 3.5)]
 
 
 def test_a_right_answer_without_own_tests_is_paid_and_asked_again(scripted):
@@ -205,7 +205,7 @@ def test_recorded_log_probabilities_are_those_of_the_whole_sequence(loaded_once)
 @pytest.mark.slow
 def test_a_trained_policy_is_that_of_a_run_on_this_model(script, made):
     run = made("train", "--steps", 1, "--max-new", 8, "--teacher-pool", "pairs")
-    asked = ("multi_turn", "tiny", *SMALL, "--who", "trained", "--trained", run)
+    asked = ("multi_turn", "tiny", *SMALL, "--trained", run)
     code, out, err = script(*asked, "--out", "turns")
     assert code == 0, err
     assert "4 traces" in out

@@ -22,7 +22,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 
 @dataclass(frozen=True)
@@ -79,8 +79,7 @@ def random_pairs(
     return [(steps[i].state, *draw.sample(actions[i], 2)) for i in (draw.choice(able) for _ in range(n))]
 
 
-@dataclass(frozen=True)
-class FromRandom:
+class FromRandom(NamedTuple):
     """How far the pairs' numbers are from those of random pairs."""
 
     kl: float

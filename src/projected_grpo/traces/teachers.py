@@ -17,7 +17,7 @@ from projected_grpo.ledger.files import check_once, first_fault, read_jsonl
 from projected_grpo.ledger.folder import read_manifest
 from projected_grpo.prompts import from_chat
 from projected_grpo.traces.record import State
-from projected_grpo.verdicts.teachers import Asked, p95
+from projected_grpo.verdicts.teachers import Asked
 
 KIND, STATES, NAME = "teachers", "states.jsonl.gz", "answers.jsonl"
 MILLION = 1_000_000
@@ -25,8 +25,6 @@ TOKENS_PER_MESSAGE = 16
 """More than any chat template in use puts around one message."""
 
 Price = Annotated[float, Field(ge=0, le=MILLION)]
-Call = tuple[str, str]
-"""(state_id, teacher): what is asked once."""
 
 
 # ---------------------------------------------------------------- the price table
@@ -111,25 +109,31 @@ def read_keys(teachers: Sequence[Teacher], environment: Mapping[str, str]) -> di
 # ---------------------------------------------------------------- answers
 
 
-@dataclass(frozen=True)
+@dataclass
 class Answer:
     """A line: what a call brought."""
 
     state: str
     teacher: str
-    text: str
-    finish: str
-    """Why it ended: `stop`, or `length` where max_tokens cut it."""
-    model: str
-    """Under which name it came."""
-    prompt_tokens: int | None
-    """None: the endpoint does not say; `usd` is then the most that it can have cost."""
-    completion_tokens: int | None
     usd: float
-    seconds: float
+    """Where the endpoint does not say: the most that it can have cost."""
+    text: str = ""
+    finish: str = ""
+    """Why it ended: `stop`, or `length` where max_tokens cut it."""
+    model: str = ""
+    """Under which name it came."""
+    prompt_tokens: int | None = None
+    """None: the endpoint does not say."""
+    completion_tokens: int | None = None
+    seconds: float = 0.0
     """From the first attempt to the last, waits included."""
     error: str = ""
     """Why there is no answer; it is then asked for again."""
+
+    @property
+    def place(self) -> str:
+        """Whose it is, for messages."""
+        return f"teacher {self.teacher!r} at state {self.state!r}"
 
 
 @dataclass(frozen=True)
@@ -143,8 +147,8 @@ class Folder:
     """The cap of the last session, in $."""
 
     @cached_property
-    def answers(self) -> dict[Call, Answer]:
-        """By call; those that brought none are left out."""
+    def answers(self) -> dict[tuple[str, str], Answer]:
+        """By state and teacher; calls that brought none are left out."""
         return {(a.state, a.teacher): a for a in self.lines if not a.error}
 
     @property
@@ -153,22 +157,9 @@ class Folder:
         return [(s, t) for s in self.states for t in self.teachers if (s.state_id, t.name) not in self.answers]
 
     @property
-    def whole(self) -> str:
-        """Why it is not whole; empty if it is."""
-        return f"{len(self.missing)} answers are missing; --resume it" if self.missing else ""
-
-    @property
     def usd(self) -> float:
         """All that was spent; what is not known, at its most."""
         return sum(a.usd for a in self.lines)
-
-    @cached_property
-    def seconds(self) -> dict[Call, float]:
-        """Of each call, failed ones and all sessions added up."""
-        found: dict[Call, float] = defaultdict(float)
-        for a in self.lines:
-            found[a.state, a.teacher] += a.seconds
-        return found
 
     def answers_to(self, state: State) -> list[Answer]:
         """One answer of each teacher, in the order of the price table. KeyError where one is missing."""
@@ -176,16 +167,26 @@ class Folder:
 
     def asked(self) -> Asked:
         """As the verdict takes it."""
-        names, missing = [t.name for t in self.teachers], {s.state_id for s, _ in self.missing}
-        answered = [s.state_id for s in self.states if s.state_id not in missing]
+        missing = {s.state_id for s, _ in self.missing}
+        seconds: dict[tuple[str, str], float] = defaultdict(
+            float
+        )  # of each call, failed ones and all sessions added up
+        for a in self.lines:
+            seconds[a.state, a.teacher] += a.seconds
         return Asked(
-            whole=self.whole,
+            whole=f"{len(self.missing)} answers are missing; --resume it" if missing else "",
             traces=len({s.trace_id for s in self.states}),
-            seconds=[max(self.seconds[state, name] for name in names) for state in answered],
+            seconds=[
+                max(seconds[s.state_id, t.name] for t in self.teachers)
+                for s in self.states
+                if s.state_id not in missing
+            ],
             usd=self.usd,
             unknown_usd=sum(a.usd for a in self.lines if a.prompt_tokens is None),
             free=[t.name for t in self.teachers if not t.usd(1, 1)],
-            models={name: frozenset(a.model for a in self.answers.values() if a.teacher == name) for name in names},
+            models={
+                t.name: frozenset(a.model for a in self.answers.values() if a.teacher == t.name) for t in self.teachers
+            },
             over_cap=self.usd - self.budget,
         )
 
@@ -202,13 +203,13 @@ def read_answers(folder: Path) -> Folder:
 
 def cost_table(found: Folder) -> list[list[object]]:
     """Returns one row a teacher, the header first. `cut`: answers that max_tokens ended."""
-    table: list[list[object]] = [["teacher", "answers", "cut", "tokens in", "tokens out", "$", "s p95"]]
+    table: list[list[object]] = [["teacher", "answers", "cut", "tokens in", "tokens out", "$", "s, slowest"]]
     for t in found.teachers:
-        got = [a for a in found.answers.values() if a.teacher == t.name]
+        lines = [a for a in found.lines if a.teacher == t.name]
+        got = [a for a in lines if not a.error]
         table.append([
             t.name, f"{len(got)} of {len(found.states)}", sum(a.finish == "length" for a in got),
             sum(a.prompt_tokens or 0 for a in got), sum(a.completion_tokens or 0 for a in got),
-            sum(a.usd for a in found.lines if a.teacher == t.name),
-            p95([found.seconds[a.state, a.teacher] for a in got]) if got else None,
+            sum(a.usd for a in lines), max((a.seconds for a in lines), default=None),
         ])  # fmt: skip
     return table

@@ -42,6 +42,13 @@ def ask(of, who, out, budget=1.0, environment=ENVIRONMENT, **more):
     return ask_all(of, who, AskConfig(Path("s"), Path("t"), budget, out, **{**QUICK, **more}), environment)
 
 
+def goes_on(endpoint, of, who, out):
+    """Resumed, the run gets every answer, and the server has given none twice."""
+    assert ask(of, who, out, resume=True).missing == []
+    assert set(endpoint.answered.values()) == {1}
+    assert len(endpoint.answered) == len(of) * len(who)
+
+
 # ---------------------------------------------------------------- answers, faults, the budget
 
 
@@ -71,9 +78,7 @@ def test_a_faulted_server_loses_no_answer_and_asks_none_twice(endpoint, tmp_path
 )
 def test_a_call_without_an_answer_is_named_and_asked_again(endpoint, tmp_path, fault, error, paid):
     endpoint.faults.append(fault)
-    with pytest.raises(
-        Unfinished, match=r"1 calls had no answer, the first teacher 'teacher 0' at state 's0': .*--resume"
-    ):
+    with pytest.raises(Unfinished, match=r"1 calls had no answer, the first teacher 'teacher 0' at state 's0'"):
         ask(states(), teachers(endpoint.url), tmp_path / "out", concurrency=1)
     found = read_answers(tmp_path / "out")
     assert [(s.state_id, t.name) for s, t in found.missing] == [("s0", "teacher 0")]
@@ -82,9 +87,7 @@ def test_a_call_without_an_answer_is_named_and_asked_again(endpoint, tmp_path, f
     assert error in lost.error
     assert KEY[:8] not in lost.error
     assert lost.usd == (found.teachers[0].most_usd(states()[0]) if paid else 0)
-    assert ask(states(), teachers(endpoint.url), tmp_path / "out", resume=True).missing == []
-    assert set(endpoint.answered.values()) == {1}
-    assert len(endpoint.answered) == 12
+    goes_on(endpoint, states(), teachers(endpoint.url), tmp_path / "out")
 
 
 @pytest.mark.slow
@@ -100,9 +103,7 @@ def test_concurrent_calls_stop_before_the_cap_and_the_run_goes_on_with_a_higher_
     assert 0 < len(cut.answers) < 30
     with pytest.raises(BadInput, match=r"--budget 1e-05: \$0\.00\d\d are spent"):
         ask(states(15), who, tmp_path / "out", 0.00001, resume=True)
-    assert ask(states(15), who, tmp_path / "out", resume=True).missing == []
-    assert set(endpoint.answered.values()) == {1}
-    assert len(endpoint.answered) == 30
+    goes_on(endpoint, states(15), who, tmp_path / "out")
 
 
 def test_an_answer_that_costs_more_than_was_reckoned_stops_the_run(endpoint, tmp_path):
@@ -125,9 +126,7 @@ def test_an_endpoint_that_stays_down_stops_the_run_and_it_resumes(endpoint, tmp_
     endpoint.down = None
     with (tmp_path / "out" / NAME).open("a") as f:  # a kill in the middle of a write
         f.write('{"state": "s9", "teac')
-    assert ask(states(10), who, tmp_path / "out", resume=True).missing == []
-    assert set(endpoint.answered.values()) == {1}
-    assert len(endpoint.answered) == 20
+    goes_on(endpoint, states(10), who, tmp_path / "out")
 
 
 def test_a_key_that_is_refused_stops_at_once(endpoint, tmp_path):
@@ -162,15 +161,13 @@ def test_each_endpoint_gets_its_own_key_and_one_without_none(endpoint, tmp_path,
         ask(states(1), teachers(endpoint.url), tmp_path / "none", environment={})
 
 
-ASKED = (("system", "You write Python."), ("user", "Write f. It will be evaluated by calling run_tests()."))
-
-
 def test_an_answer_that_gives_the_prompt_back_is_none_and_one_may_quote_it():
     """As `transformers serve` does for a chat template that it does not know."""
-    assert "response_template" in fault_of("\n".join([*(content for _, content in ASKED), "def f(): ..."]), ASKED)
-    for text in ("def f(): ...", ASKED[1][1], "You write Python. I do.", ASKED[1][1] + ASKED[0][1]):
-        assert fault_of(text, ASKED) == ""
-    assert fault_of(" \n", ASKED) == "an empty text"
+    asked = (("system", "You write Python."), ("user", "Write f."))
+    assert "response_template" in fault_of("You write Python.\nWrite f.\ndef f(): ...", asked)
+    for text in ("def f(): ...", "Write f.", "You write Python. I do.", "Write f. You write Python."):
+        assert fault_of(text, asked) == ""
+    assert fault_of(" \n", asked) == "an empty text"
 
 
 # ---------------------------------------------------------------- the price table
@@ -185,23 +182,15 @@ def toml(tmp_path, *tables):
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
-    [
-        ({"usd_per_million_out": None}, "usd_per_million_out: Field required"),
-        ({"usd_per_million_in": "-1"}, "usd_per_million_in: "),
-        ({"api_key": f'"{KEY}"'}, "api_key: "),
-        ({"key_env": f'"{KEY}"'}, "key_env: "),
-        ({"url": f'"http://me:{KEY}@h/v1"'}, "url: "),
-    ],
-)
-def test_a_bad_price_table_is_one_line_without_the_key(tmp_path, change, told):
-    table = {k: v for k, v in {**WELL, **change}.items() if v is not None}
-    with pytest.raises(BadInput) as refused:
+    ("field", "value"),
+    [("usd_per_million_out", None), ("usd_per_million_in", "-1"), ("api_key", f'"{KEY}"'), ("key_env", f'"{KEY}"'),
+     ("url", f'"http://me:{KEY}@h/v1"')],
+)  # fmt: skip
+def test_a_bad_price_table_is_one_line_without_the_key(tmp_path, field, value):
+    table = {k: v for k, v in {**WELL, field: value}.items() if v is not None}
+    with pytest.raises(BadInput, match=rf"^.*teachers.toml: \[\[teacher\]\] 1: {field}: .*$") as refused:
         read_teachers(toml(tmp_path, table))
-    assert told in str(refused.value)
-    assert "teachers.toml: [[teacher]] 1" in str(refused.value)
     assert KEY not in str(refused.value)
-    assert "\n" not in str(refused.value)
 
 
 def test_one_model_has_one_vote_and_costs_what_the_table_says(tmp_path):
@@ -253,19 +242,13 @@ def test_the_verdict_and_what_turns_it_red(claim, change, status, told):
 
 
 def test_the_verdict_is_of_the_files_alone(endpoint, tmp_path):
-    """A fair, a slow, a dear and a cut folder."""
-    out = tmp_path / "out"
-
-    def judged(*lines):
-        (out / NAME).write_text("".join(json.dumps(line) + "\n" for line in lines))
-        return CLAIMS["teachers"].judged(read_answers(out).asked())
-
-    ask(states(20), teachers(endpoint.url), out)
-    lines = [json.loads(line) for line in (out / NAME).read_text().splitlines()]
-    fair = judged(*lines)
+    """A fair folder, and one with a paid call that had no answer."""
+    ask(states(20), teachers(endpoint.url), tmp_path)
+    fair = CLAIMS["teachers"].judged(read_answers(tmp_path).asked())
     assert (fair.status, "$ per trace 0.0001 (needs < 5; 10 traces, $0.0015" in fair.why) == ("PASS", True)
-    slow = judged(*({**line, "seconds": line["seconds"] + 31} for line in lines))
-    assert (slow.status, "too slow" in slow.why) == ("FAIL", True)
-    dear = judged({**lines[0], "text": "", "error": "no answer", "usd": 60.0, "prompt_tokens": None}, *lines)
+    with (tmp_path / NAME).open("a") as f:
+        f.write(
+            json.dumps({"state": "s0", "teacher": "teacher 0", "usd": 60.0, "seconds": 31.0, "error": "none"}) + "\n"
+        )
+    dear = CLAIMS["teachers"].judged(read_answers(tmp_path).asked())
     assert (dear.status, "too dear" in dear.why, "above the cap" in dear.why) == ("FAIL", True, True)
-    assert judged(*lines[:-1]).status == "NOT_EVALUABLE"

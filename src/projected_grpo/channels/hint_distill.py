@@ -73,21 +73,18 @@ def hint_distill(
     no gradient reaches the teacher. mask: valid tokens. token_ids: the sampled tokens. behaviour_logps: of the policy that
     sampled them; None: on-policy, every weight 1. whole: valid tokens (average "sequences": sequences) of the whole step;
     None: of this batch.
-
-    Metric `divergence`: mean over this batch's valid tokens, before weights.
     """
     student, teacher = student_logits[mask], teacher_logits.detach()[mask].to(student_logits)
     if options.mode == "sampled_token":
         values = at_sampled_token(student / options.temperature, teacher / options.temperature, token_ids[mask])
     else:
         values = divergence(student, teacher, options)
-    mean = values.detach().sum() / max(len(values), 1)
     if options.importance_cap is not None and behaviour_logps is not None:
         logps = student.detach() / options.temperature
         logps = logps.log_softmax(-1).gather(-1, token_ids[mask][:, None]).squeeze(-1)
         log_ratio = (logps - behaviour_logps.detach()[mask].to(logps)).clamp(-LOG_RATIO_BOUND, LOG_RATIO_BOUND)
         values = values * log_ratio.exp().clamp(max=options.importance_cap)
-    return LossOutputs((values * shares(mask, values, options.average, whole)).sum(), {"divergence": mean})
+    return LossOutputs((values * shares(mask, values, options.average, whole)).sum())
 
 
 def divergence(

@@ -113,13 +113,12 @@ def test_equals_simple_grpo_from_logits(golden):
 
 
 def sequence(data):
+    """prime-rl's LossInputs (src/prime_rl/trainer/rl/loss.py:14-29 at 559b447) of one sequence."""
     return SimpleNamespace(
-        trainer_logprobs=logits(data["trainer_logprobs"]),
-        inference_logprobs=tensor(data["inference_logprobs"]),
-        advantages=tensor(data["advantages"]),
-        loss_mask=tensor(data["loss_mask"]).bool(),
+        trainer_logprobs=logits(data["trainer_logprobs"]), inference_logprobs=tensor(data["inference_logprobs"]),
+        ref_logprobs=None, advantages=tensor(data["advantages"]), loss_mask=tensor(data["loss_mask"]).bool(),
         loss_weights=None,
-    )
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("i", range(3))
@@ -132,36 +131,27 @@ def test_dppo_equals_prime_rl(golden_channels, i):
         assert out.metrics[name].item() == pytest.approx(expected, rel=1e-6), name
 
 
-@dataclasses.dataclass
-class LossInputs:
-    """prime-rl 559b447, src/prime_rl/trainer/rl/loss.py:14-29, field by field."""
-
-    trainer_logprobs: torch.Tensor
-    inference_logprobs: torch.Tensor
-    ref_logprobs: torch.Tensor | None
-    advantages: torch.Tensor
-    loss_mask: torch.Tensor
-    loss_weights: torch.Tensor | None = None
-
-
-WEIGHTED = ([-0.5, -1.0, -0.2, -3.0], [-0.9, -1.0, -2.0, -1.0], [1.0, -0.5, 2.0, -1.0])
-"""trainer, inference, advantages: a token that is kept, one at ratio 1, one dropped upwards, one dropped downwards."""
+WEIGHTED = {
+    "trainer_logprobs": [-0.5, -1.0, -0.2, -3.0], "inference_logprobs": [-0.9, -1.0, -2.0, -1.0],
+    "advantages": [1.0, -0.5, 2.0, -1.0], "loss_mask": [1] * 4,
+}  # fmt: skip
+"""A token that is kept, one at ratio 1, one dropped upwards, one dropped downwards."""
 WEIGHTS = [2.0, 0.5, 1.0, 3.0]
 BY_UPSTREAM = (-1.1776493952825406, [-2.8236493952825406, 0.25, 0.36, -1.2])
 """By executing setup_rl_loss_fn(DefaultLossConfig(kl_tau=.1)) of prime-rl 559b447: loss and its gradient."""
 
 
 def test_dppo_is_a_custom_loss_of_prime_rl_as_it_stands():
-    """The import path that docs/channels.md names, set up as `setup_rl_loss_fn` does (loss.py:262-272) and called with
-    upstream's own record, its weights among it."""
+    """The import path that docs/channels.md names, set up as `setup_rl_loss_fn` does (loss.py:262-272) and called with the
+    fields of upstream's LossInputs, its weights among them."""
     loss_fn = pkgutil.resolve_name("projected_grpo.channels.dppo.dppo")
-    trainer, inference, advantages = logits(WEIGHTED[0]), tensor(WEIGHTED[1]), tensor(WEIGHTED[2])
-    inputs = LossInputs(trainer, inference, None, advantages, torch.ones(4, dtype=torch.bool), tensor(WEIGHTS))
+    inputs = sequence(WEIGHTED)
+    inputs.loss_weights = tensor(WEIGHTS)
     out = loss_fn(inputs, kl_tau=0.1)
     out.loss.backward()
     assert {f.name for f in dataclasses.fields(out)} == {"loss", "metrics"}
     torch.testing.assert_close(out.loss.item(), BY_UPSTREAM[0], **CLOSE)
-    torch.testing.assert_close(trainer.grad.tolist(), BY_UPSTREAM[1], **CLOSE)
+    torch.testing.assert_close(inputs.trainer_logprobs.grad.tolist(), BY_UPSTREAM[1], **CLOSE)
 
 
 def test_packed_dppo_equals_prime_rls_compute_loss(golden_channels):

@@ -77,10 +77,14 @@ def taid(
     """Cross-entropy of the student to the target at t. whole: valid tokens of the whole step; None: of this batch."""
     student, teacher = student_logits[mask], teacher_logits.detach()[mask].to(student_logits)
     logps = student.log_softmax(-1)
-    if t in (0, 1):
-        target = teacher if t else student.detach()
-    else:
-        target = (1 - t) * student.detach() + t * teacher
-    entries = target.softmax(-1) * torch.where(student.isinf(), torch.zeros_like(logps), logps)
+    target = between(student.detach(), teacher, t).softmax(-1)
+    entries = target * torch.where(student.isinf(), torch.zeros_like(logps), logps)
     values = -entries.sum(-1)
     return LossOutputs((values * shares(mask, values, "tokens", whole)).sum())
+
+
+def between(student: Float[Tensor, "n v"], teacher: Float[Tensor, "n v"], t: float) -> Float[Tensor, "n v"]:
+    """The target's logits."""
+    if t in (0, 1):
+        return teacher if t else student
+    return (1 - t) * student + t * teacher

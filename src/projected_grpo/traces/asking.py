@@ -19,7 +19,7 @@ from projected_grpo.ledger.folder import open_run, update_manifest
 from projected_grpo.prompts import Messages, as_chat
 from projected_grpo.traces.record import State
 from projected_grpo.traces.settings import AskConfig
-from projected_grpo.traces.teachers import KIND, NAME, STATES, Answer, Folder, Teacher, read_answers, read_keys
+from projected_grpo.traces.teachers import KIND, NAME, STATES, Answer, Folder, Teacher, read_answers
 
 DOWN_AFTER = 3
 """Calls to one teacher, in a row, that have no answer after all their attempts: its endpoint is down."""
@@ -34,7 +34,12 @@ def ask_all(
     environment: where the keys are. BadInput on input that cannot be used; Unfinished when the run stopped before it was
     whole (the budget, an endpoint that stays down): with --resume it goes on, and asks nothing that has its answer.
     """
-    keys, out = read_keys(teachers, environment), config.out
+    out, keys = config.out, {t.name: environment.get(t.key_env, "").strip() if t.key_env else "none" for t in teachers}
+    for t in teachers:
+        if not keys[t.name]:
+            raise BadInput(
+                f"teacher {t.name!r}: the environment variable {t.key_env} is not set; export it, or leave key_env out"
+            )
     rows = "".join(json.dumps({**asdict(s), "messages": as_chat(s.messages)}) + "\n" for s in states)
     open_run(out, KIND, config, resume=config.resume, states_hash=content_hash(rows), teachers=teachers)
     if not (out / STATES).exists():

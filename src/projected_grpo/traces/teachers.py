@@ -4,7 +4,7 @@ answer. The keys of their endpoints are in the environment and nowhere else."""
 import json
 import tomllib
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -25,9 +25,6 @@ TOKENS_PER_MESSAGE = 16
 """More than any chat template in use puts around one message."""
 
 Price = Annotated[float, Field(ge=0, le=MILLION)]
-
-
-# ---------------------------------------------------------------- the price table
 
 
 @dataclass(frozen=True)
@@ -92,21 +89,6 @@ def read_teachers(path: Path) -> list[Teacher]:
     check_once(((f"teacher {t.name!r}", t.name) for t in teachers), path)
     check_once(((f"the model of {t.name!r}", (t.url.rstrip("/"), t.model)) for t in teachers), path)
     return teachers
-
-
-def read_keys(teachers: Sequence[Teacher], environment: Mapping[str, str]) -> dict[str, str]:
-    """Returns teacher -> key of its endpoint; `none` where it needs none. BadInput where the variable is not set."""
-    keys = {t.name: environment.get(t.key_env, "").strip() if t.key_env else "none" for t in teachers}
-    for teacher in teachers:
-        if not keys[teacher.name]:
-            raise BadInput(
-                f"teacher {teacher.name!r}: the environment variable {teacher.key_env} is not set; export it, or leave "
-                "key_env out if the endpoint needs no key"
-            )
-    return keys
-
-
-# ---------------------------------------------------------------- answers
 
 
 @dataclass

@@ -63,7 +63,8 @@ def main() -> int:
         header.check_model(config.student, loaded.weights_hash, loaded.tokenizer_hash)
         found = pairs_of_answers(loaded, traces, answers)
         numbers = from_random(loaded, found) or (None, None, None)
-        votes = Votes(len(found.traces), len(found.problems), len(found.pairs), *numbers, found.elsewhere)
+        problems = len(set(found.problem_of.values()))
+        votes = Votes(len(found.problem_of), problems, len(found.pairs), *numbers, found.elsewhere)
         verdict = CLAIMS["pairs"].judged(votes)
         status, verdict_said = verdict.status, f"{verdict.status}: {verdict.why}; "
         made_from |= {"answers": str(config.answers), "verdict": status, **verdict.numbers}
@@ -74,7 +75,7 @@ def main() -> int:
     if not found.pairs:
         raise BadInput(f"{config.student}: no pair from {found.steps} states ({left_out}): no majority, or all agree with "
                        "the student; ask the teachers at a lower temperature, or for longer answers")  # fmt: skip
-    made = Preferences(tuple(found.pairs), len(found.traces), found.steps, found.tokenizer_hash, made_from)
+    made = Preferences(tuple(found.pairs), len(found.problem_of), found.steps, found.tokenizer_hash, made_from)
     write_preferences(config.out, made)
     n, over = len(made.pairs), sum(p.reason == MAJORITY for p in made.pairs)
     bottom_line(config.out, status, f"{verdict_said}{n} pairs of {made.traces} traces; {left_out}", [

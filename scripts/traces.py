@@ -40,24 +40,18 @@ def main() -> int:
     name = config.what.resolve().name.removesuffix(".jsonl.gz")
     default = Path("out/traces", f"{name}.jsonl.gz" if config.to == "ours" else f"{name}-{config.to}")
     place = config.out if config.out != Path() else default
-    only_read = not of_run and config.to == "ours" and config.out == Path()
-    if only_read:
-        place = config.what
-    elif config.to == "ours":
+    if config.to != "ours":
+        export(config.to, place, header, traces)
+    elif of_run or config.out != Path():
         write_traces(place, header, traces)
     else:
-        export(config.to, place, header, traces)
+        place = config.what
     n, turns = len(traces), sum(len(t.steps) for t in traces)
-    without = sum(any(step.action.logps is None for step in t.steps) for t in traces)
-    bare = f"; {without} have no log-probability of each token" if without else ""
-    bottom_line(
-        place,
-        "🟢",
-        f"{n} traces of {turns} turns {'whole' if only_read else 'written'}, {sum(len(t.steps) > 1 for t in traces)} with "
-        f"two or more{bare}",
-        [["model", "from", "traces", "turns", "last_reward"],
-         [header.model, header.made_by, n, turns, sum(t.steps[-1].reward for t in traces) / n]],
-    )  # fmt: skip
+    said = f"{n} traces of {turns} turns, {sum(len(t.steps) > 1 for t in traces)} with two or more"
+    bottom_line(place, "🟢", said, [
+        ["model", "from", "traces", "turns", "last_reward"],
+        [header.model, header.made_by, n, turns, sum(t.steps[-1].reward for t in traces) / n],
+    ])  # fmt: skip
     return 0
 
 

@@ -155,7 +155,7 @@ def pools(tmp_path, **last):
 def test_pairs_by_hand(tmp_path):
     student, *voters = pools(tmp_path)
     found = pairs_of_pools(student, voters)
-    assert (len(found.traces), found.left_out, found.tokenizer_hash) == (2, 0, "t")
+    assert (len(found.problem_of), found.left_out, found.tokenizer_hash) == (2, 0, "t")
     assert [(p.trace, p.reason, p.votes, p.chosen, p.rejected) for p in found.pairs] == [
         ("0/p/0", MAJORITY, 2, (97,), (99,)), ("0/p/0", "student over minority", 1, (99,), (98,))
     ]  # fmt: skip

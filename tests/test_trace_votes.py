@@ -48,7 +48,7 @@ def test_votes_by_hand(loaded_once):
     """Turn 0: a, b, a against the student's c: a > c, c > b. Turn 1: all but one as the student, white space aside."""
     found = pairs_of_answers(loaded_once, [TRACE], answers(["a", "b", "a"], ["c ", "c", "d"]))
     a, b, d = (loaded_once.completion_ids(text) for text in "abd")
-    assert (len(found.traces), found.steps, found.left_out) == (1, 2, 0)
+    assert (len(found.problem_of), found.steps, found.left_out) == (1, 2, 0)
     assert [(p.trace, p.step, p.reason, p.votes, p.prompt, p.chosen, p.rejected) for p in found.pairs] == [
         ("t0", 0, MAJORITY, 2, (5, 6), a, (8, 2)),
         ("t0", 0, "student over minority", 1, (5, 6), (8, 2), b),
@@ -65,9 +65,9 @@ def test_half_an_action_is_no_vote_and_its_trace_still_counts(loaded_once):
     cut = dataclasses.replace(TRACE.steps[0], action=dataclasses.replace(WHOLE, truncated=True))
     trace = dataclasses.replace(TRACE, steps=(cut, TRACE.steps[1]))
     found = pairs_of_answers(loaded_once, [trace], answers(["a", "a", "a"], ["a", "a", "a"], traces=(trace,)))
-    assert (len(found.traces), found.steps, found.left_out, len(found.pairs)) == (1, 1, 1, 1)
+    assert (len(found.problem_of), found.steps, found.left_out, len(found.pairs)) == (1, 1, 1, 1)
     found = pairs_of_answers(loaded_once, [TRACE], answers(["a"] * 3, ["a"] * 3, finish="length"))
-    assert (len(found.traces), found.steps, found.left_out, found.pairs) == (1, 0, 2, [])
+    assert (len(found.problem_of), found.steps, found.left_out, found.pairs) == (1, 0, 2, [])
 
 
 @pytest.mark.parametrize(

@@ -132,4 +132,4 @@ def test_a_finished_run_gives_all_of_its_rollouts_and_no_label(script, made, cac
         (records,) = Path(other).glob("*.jsonl")
         assert len(records.read_text().splitlines()) == len(rows)
     code, out, _ = script("traces", "a/traces.jsonl.gz")
-    assert (code, f"{len(rows)} traces of {len(rows)} turns whole" in out) == (0, True)
+    assert (code, f"{len(rows)} traces of {len(rows)} turns" in out) == (0, True)

@@ -49,18 +49,14 @@ class Voted:
 
     tokenizer_hash: str
     pairs: list[StoredPair] = field(default_factory=list)
-    traces: set[str] = field(default_factory=set)
-    """Replayed, those without a pair too."""
+    problem_of: dict[str, str] = field(default_factory=dict)
+    """Of each trace that was replayed, those without a pair too."""
     steps: int = 0
     """At which every action was whole."""
     left_out: int = 0
     """Steps beyond those: an action was cut at its longest, has no room in the context, or a teacher was not asked."""
     drawn: list[tuple[Side, Side]] = field(default_factory=list)
     """For each pair, two different actions of its state in random order."""
-    of_problem: list[str] = field(default_factory=list)
-    """Of each pair: traces of one problem share its first state, so their pairs are not independent."""
-    problems: set[str] = field(default_factory=set)
-    """That the traces are of."""
     elsewhere: float | None = None
     """Of the states at which a majority agrees, the share at which it says words that it says on another problem too."""
 
@@ -76,8 +72,7 @@ def voted(tokenizer_hash: str, states: Iterable[Replayed]) -> Voted:
     out = Voted(tokenizer_hash)
     agreed: list[tuple[str, str]] = []  # words of a majority, on which problem
     for s in states:
-        out.traces.add(s.trace)
-        out.problems.add(s.problem)
+        out.problem_of[s.trace] = s.problem
         if not s.teachers or any(a.truncated for a in (s.student, *s.teachers)):
             out.left_out += 1
             continue
@@ -91,7 +86,6 @@ def voted(tokenizer_hash: str, states: Iterable[Replayed]) -> Voted:
             [(_, one, other)] = random_pairs([s], 1, seed=f"{s.trace} {s.turn} {i}", key=same)
             out.drawn.append(((s.state, one.ids), (s.state, other.ids)))
             out.pairs.append(StoredPair(s.trace, s.turn, n, p.votes, p.reason, s.state, p.chosen.ids, p.rejected.ids))
-            out.of_problem.append(s.problem)
     on = Counter(words for words, _ in set(agreed))
     out.elsewhere = sum(on[words] > 1 for words, _ in agreed) / len(agreed) if agreed else None
     return out
@@ -165,10 +159,11 @@ def pairs_of_answers(loaded: LoadedModel, traces: Iterable[Trace], answers: Fold
 
 
 def from_random(loaded: LoadedModel, found: Voted) -> FromRandom | None:
-    """Returns how far the pairs are from the random ones, problems dealt whole; None with too few pairs."""
+    """Returns how far the pairs are from the random ones; None with too few pairs. Problems are dealt whole: traces of one
+    share its first state, so their pairs are not independent."""
     sides = [((p.prompt, p.chosen), (p.prompt, p.rejected)) for p in found.pairs]
     ours, chance = margins(loaded, sides), margins(loaded, found.drawn)
-    return kl_from_random(ours, chance, found.of_problem)
+    return kl_from_random(ours, chance, [found.problem_of[p.trace] for p in found.pairs])
 
 
 @torch.no_grad()

@@ -35,7 +35,7 @@ def states(n=6, per_trace=2):
 
 def teachers(url, n=2, **more):
     given = {"usd_per_million_in": 1.0, "usd_per_million_out": 10.0, "max_tokens": 8, **more}
-    return [Teacher(f"teacher {i}", url, f"model-{i}", key_env="TEACHER_KEY", **given) for i in range(n)]
+    return [Teacher(url, f"model-{i}", name=f"teacher {i}", key_env="TEACHER_KEY", **given) for i in range(n)]
 
 
 def ask(of, who, out, budget=1.0, environment=ENVIRONMENT, **more):
@@ -188,7 +188,7 @@ def toml(tmp_path, *tables):
 )  # fmt: skip
 def test_a_bad_price_table_is_one_line_without_the_key(tmp_path, field, value):
     table = {k: v for k, v in {**WELL, field: value}.items() if v is not None}
-    with pytest.raises(BadInput, match=rf"^.*teachers.toml: \[\[teacher\]\] 1: {field}: .*$") as refused:
+    with pytest.raises(BadInput, match=rf"^.*teachers.toml: teacher.0.{field}: .*$") as refused:
         read_teachers(toml(tmp_path, table))
     assert KEY not in str(refused.value)
 

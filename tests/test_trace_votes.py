@@ -35,7 +35,7 @@ FREE = {"usd_per_million_in": 0.0, "usd_per_million_out": 0.0}
 def answers(*by_state, traces=(TRACE,), finish="stop"):
     """A folder in which the teachers said these texts, state by state."""
     states = states_of(traces)
-    teachers = [Teacher(f"teacher {i}", "http://h/v1", f"m{i}", **FREE) for i in range(len(by_state[0]))]
+    teachers = [Teacher("http://h/v1", f"m{i}", name=f"teacher {i}", **FREE) for i in range(len(by_state[0]))]
     lines = [
         Answer(state.state_id, f"teacher {i}", 0.0, text, finish, error="" if text else "nothing")
         for state, texts in zip(states, by_state, strict=True)

@@ -5,10 +5,10 @@ import json
 import tomllib
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, TypeAdapter, ValidationError
 
@@ -31,13 +31,13 @@ Price = Annotated[float, Field(ge=0, le=MILLION)]
 class Teacher:
     """One [[teacher]] of the file. Prices are in $ per million tokens."""
 
-    name: str
-    """How it is called in every file; default: the model."""
     url: Annotated[str, Field(pattern=r"^https?://[^@?#\s]+$")]
     """The endpoint, as in `http://127.0.0.1:8000/v1`; no user and no query, where keys hide."""
     model: Annotated[str, Field(min_length=1)]
     usd_per_million_in: Price
     usd_per_million_out: Price
+    name: str = ""
+    """How it is called in every file; default: the model."""
     key_env: Annotated[str, Field(pattern=r"^([A-Z][A-Z0-9_]*)?$")] = ""
     """The environment variable that holds the key; empty: the endpoint needs none."""
     max_tokens: Annotated[int, Field(ge=1)] = 1024
@@ -62,7 +62,12 @@ class Teacher:
         return self.usd(self.most_prompt_tokens(state), self.max_tokens)
 
 
-_TEACHER = TypeAdapter(Teacher)
+@dataclass(frozen=True)
+class _File:
+    teacher: list[Teacher]
+
+
+_FILE = TypeAdapter(_File)
 
 
 def read_teachers(path: Path) -> list[Teacher]:
@@ -72,20 +77,14 @@ def read_teachers(path: Path) -> list[Teacher]:
     be a key, is not repeated), and on a teacher that is there twice: it would have two votes.
     """
     try:
-        rows: Any = tomllib.loads(path.read_text("utf-8")).get("teacher")
+        found = _FILE.validate_python(tomllib.loads(path.read_text("utf-8")), extra="forbid")
     except (OSError, ValueError) as e:
-        raise BadInput(f"{path}: no TOML file ({e}); docs/integrations.md shows one") from e
-    if not isinstance(rows, list):
-        raise BadInput(f"{path}: no teacher in it; begin each with a line [[teacher]]")
-    teachers = []
-    for i, row in enumerate(rows, 1):
-        try:
-            teachers.append(_TEACHER.validate_python({"name": row.get("model", ""), **row}, extra="forbid"))
-        except ValidationError as e:
-            raise BadInput(
-                f"{path}: [[teacher]] {i}: {first_fault(e)} (prices are usd_per_million_in and usd_per_million_out, 0 for "
-                "none; a key is never in a file: key_env names its environment variable)"
-            ) from None
+        why = first_fault(e) if isinstance(e, ValidationError) else e
+        raise BadInput(
+            f"{path}: {why}; each [[teacher]] has its prices, 0 for none, and never a key: key_env names the environment "
+            "variable (docs/integrations.md)"
+        ) from None
+    teachers = [replace(t, name=t.name or t.model) for t in found.teacher]
     check_once(((f"teacher {t.name!r}", t.name) for t in teachers), path)
     check_once(((f"the model of {t.name!r}", (t.url.rstrip("/"), t.model)) for t in teachers), path)
     return teachers

@@ -1,7 +1,6 @@
 """Which token comes next: probabilities, and the randomness that chooses among them.
 
-The randomness of a completion depends on its prompt's key and its place in the group, and on nothing that has a state: the
-other prompts of a batch and the number of processes change no draw, and a resumed run has no generator to restore.
+The randomness of a completion depends on its prompt's key and its place in the group, and on nothing that has a state.
 
 Top-p by rejection: a token is drawn from all of them, and only a row whose token fell outside the nucleus is sorted and
 drawn again, from the nucleus alone. That is the truncated distribution exactly, and the sort of the vocabulary, a quarter of

@@ -1,7 +1,4 @@
-"""Live groups: sample completions from the policy being trained, and record the log-probability of every token.
-
-The adapter is folded into the weights meanwhile, so sampling runs at the plain model's speed.
-"""
+"""Live groups: sample completions from the policy being trained, and record the log-probability of every token."""
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass

@@ -148,26 +148,19 @@ class Folder:
 
     def asked(self) -> Asked:
         """As the verdict takes it."""
-        missing = {s.state_id for s, _ in self.missing}
-        seconds: dict[tuple[str, str], float] = defaultdict(
-            float
-        )  # of each call, failed ones and all sessions added up
-        for a in self.lines:
+        names, missing = [t.name for t in self.teachers], {s.state_id for s, _ in self.missing}
+        answered = [s.state_id for s in self.states if s.state_id not in missing]
+        seconds: dict[tuple[str, str], float] = defaultdict(float)
+        for a in self.lines:  # of failed attempts and earlier sessions too
             seconds[a.state, a.teacher] += a.seconds
         return Asked(
             whole=f"{len(self.missing)} answers are missing; --resume it" if missing else "",
             traces=len({s.trace_id for s in self.states}),
-            seconds=[
-                max(seconds[s.state_id, t.name] for t in self.teachers)
-                for s in self.states
-                if s.state_id not in missing
-            ],
+            seconds=[max(seconds[state, name] for name in names) for state in answered],
             usd=self.usd,
             unknown_usd=sum(a.usd for a in self.lines if a.prompt_tokens is None),
             free=[t.name for t in self.teachers if not t.usd(1, 1)],
-            models={
-                t.name: frozenset(a.model for a in self.answers.values() if a.teacher == t.name) for t in self.teachers
-            },
+            models={name: frozenset(a.model for a in self.answers.values() if a.teacher == name) for name in names},
             over_cap=self.usd - self.budget,
         )
 

@@ -17,7 +17,7 @@ from projected_grpo.model.logprobs import (
     completion_logps,
     head_of,
     shared_batch,
-    shared_micro_batches,
+    shared_batches,
     token_batch,
     token_logps,
 )
@@ -120,7 +120,7 @@ def test_the_gradient_that_reaches_the_prompt_matters(tiny, antipasto):
 
 @pytest.mark.parametrize("budget", [1, 9, 14, 20, 1000])
 def test_micro_batches_hold_every_row_once_and_keep_to_the_budget(budget):
-    parts = shared_micro_batches(PROMPTS, COMPLETIONS, budget)
+    parts = [chosen for chosen, _ in shared_batches(PROMPTS, COMPLETIONS, budget, 0, torch.device("cpu"))]
     assert sorted(i for part in parts for i in part) == list(range(6))
     for part in parts:
         prompts = {tuple(PROMPTS[i]) for i in part}

@@ -193,11 +193,13 @@ def shared_batch(
     )
 
 
-def shared_micro_batches(
-    prompts: Sequence[Sequence[int]], completions: Sequence[Sequence[int]], token_budget: int
-) -> list[list[int]]:
-    """Rows grouped by prompt, longest first, so that prompts x longest prompt + rows x longest completion stays within the
-    budget (one row may exceed it alone). A group that does not fit is cut, and its prompt run once per part."""
+def shared_batches(
+    prompts: Sequence[Sequence[int]], completions: Sequence[Sequence[int]], token_budget: int, pad_id: int,
+    device: torch.device,
+) -> Iterator[tuple[list[int], SharedBatch]]:  # fmt: skip
+    """Yields micro-batches as `token_batches`, each prompt once: rows grouped by prompt, longest first, so that prompts x
+    longest prompt + rows x longest completion stays within the budget (one row may exceed it alone). A group that does not
+    fit is cut, and its prompt run once per part."""
     order = sorted(range(len(prompts)), key=lambda i: (-len(prompts[i]), tuple(prompts[i]), -len(completions[i]), i))
     batches: list[list[int]] = []
     distinct = longest = 0
@@ -213,15 +215,7 @@ def shared_micro_batches(
                 continue
         batches.append([i])
         distinct, longest = 1, len(completions[i])
-    return batches
-
-
-def shared_batches(
-    prompts: Sequence[Sequence[int]], completions: Sequence[Sequence[int]], token_budget: int, pad_id: int,
-    device: torch.device,
-) -> Iterator[tuple[list[int], SharedBatch]]:  # fmt: skip
-    """Yields micro-batches as `token_batches`, each prompt once."""
-    for chosen in shared_micro_batches(prompts, completions, token_budget):
+    for chosen in batches:
         yield chosen, shared_batch([prompts[i] for i in chosen], [completions[i] for i in chosen], pad_id, device)
 
 

@@ -104,8 +104,7 @@ def _passed(masses: Float[Tensor, "b n"], u: Float[Tensor, " b"]) -> tuple[Int[T
     ends = masses.cumsum(1)
     total = ends[:, -1:]
     at = torch.minimum(u[:, None] * total, torch.nextafter(total, torch.zeros_like(total)))
-    place = torch.searchsorted(ends, at, right=True).clamp(
-        max=masses.shape[1] - 1
-    )  # NaN is nowhere: the sampler sees it
+    # NaN is nowhere: the sampler sees it
+    place = torch.searchsorted(ends, at, right=True).clamp(max=masses.shape[1] - 1)
     rest = (at - pad(ends, (1, 0)).gather(1, place)) / masses.gather(1, place)
     return place.squeeze(1), rest.squeeze(1).clamp(0, 1 - 2**-53)

@@ -56,7 +56,7 @@ def main() -> int:
     from projected_grpo.worlds.models import load_model
 
     made_from: dict[str, Any] = {"student": str(config.student)}
-    status, verdict_said = "🟢", ""
+    status, said = "🟢", ""
     if config.student.is_file():
         answers, (header, traces) = read_answers(config.answers), open_traces(config.student)
         loaded = load_model(config.model, config.dtype, "cpu", config.base_seed, config.cache)
@@ -66,7 +66,7 @@ def main() -> int:
         problems = len(set(found.problem_of.values()))
         votes = Votes(len(found.problem_of), problems, len(found.pairs), *numbers, found.elsewhere)
         verdict = CLAIMS["pairs"].judged(votes)
-        status, verdict_said = verdict.status, f"{verdict.status}: {verdict.why}; "
+        status, said = verdict.status, f"{verdict.status}: {verdict.why}"
         made_from |= {"answers": str(config.answers), "verdict": status, **verdict.numbers}
     else:
         found = pairs_of_pools(config.student, config.teachers)
@@ -78,7 +78,7 @@ def main() -> int:
     made = Preferences(tuple(found.pairs), len(found.problem_of), found.steps, found.tokenizer_hash, made_from)
     write_preferences(config.out, made)
     n, over = len(made.pairs), sum(p.reason == MAJORITY for p in made.pairs)
-    bottom_line(config.out, status, f"{verdict_said}{n} pairs of {made.traces} traces; {left_out}", [
+    bottom_line(config.out, status, f"{said or f'{n} pairs of {made.traces} traces'}; {left_out}", [
         ["teachers", "traces", "states", "pairs", "a trace", "majority over student", "student over minority"],
         [made.pairs[0].teachers, made.traces, made.steps, n, made.per_trace, over, n - over],
     ])  # fmt: skip

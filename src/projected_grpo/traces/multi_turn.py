@@ -30,7 +30,7 @@ from projected_grpo.ledger.rows import rows_of
 from projected_grpo.ledger.step_file import Row, iter_run, write_step
 from projected_grpo.model.load import LoadedModel
 from projected_grpo.prompts import Messages, apply_template, as_chat, from_chat, messages_for, without_specials
-from projected_grpo.records import Problem, Rollout, Source
+from projected_grpo.records import Problem, Source
 from projected_grpo.rollout.sample import Prompt, prompt_batches
 from projected_grpo.run.prepare import default_out, load, log_isolation
 from projected_grpo.run.trained import load_trained
@@ -86,9 +86,24 @@ def play(
         values = {"timing": {**seconds, "total": sum(seconds.values())}}
         for e, group, (verdict,) in zip(going, groups, verdicts, strict=True):
             rollout = replace(group.rollouts[0], sample_id=e.sample)
-            placed = replace(group, rollouts=(rollout,))
-            out += rows_of([placed], [], values, step=turn, keep_token_logps=True)
-            act(config, loaded, e, rollout, group.rewards[0], public_of(verdict), is_last=turn == config.turns - 1)
+            out += rows_of([replace(group, rollouts=(rollout,))], [], values, step=turn, keep_token_logps=True)
+            action = Action(rollout.completion, rollout.completion_ids, rollout.behaviour_logps, rollout.truncated)
+            public, chat, ids = public_of(verdict), e.messages, e.prompt.ids
+            text = feedback(public, e.problem.task.evaluator_name, named=bool(HINTS[config.hint].old))
+            reply = without_specials(loaded.tokenizer, text)
+            tail, added = between(loaded, chat, reply, None if action.truncated else action.ids[-1])
+            after = ids + action.ids + added
+            if public.own_tests == "passed":
+                e.stop = "passed"
+            elif turn == config.turns - 1:
+                e.stop = "turns"
+            elif len(after) + config.max_new > loaded.context:
+                e.stop = "context"
+            else:
+                text = e.prompt.text + loaded.tokenizer.decode(action.ids) + tail
+                e.prompt = Prompt(e.problem.problem_id, text, after)
+                e.messages = (*chat, ("assistant", action.text), ("user", reply))
+            e.steps.append(Step(chat, ids, action, group.rewards[0], e.stop is not None))
     traces = []
     for e in episodes:
         assert e.stop is not None
@@ -96,30 +111,6 @@ def play(
         trace_id = f"{group_of}, sample {e.sample}"
         traces.append(Trace(trace_id, group_of, e.problem.problem_id, source, policy_step, e.stop, tuple(e.steps)))
     return traces, out
-
-
-def act(
-    config: MultiTurnConfig, loaded: LoadedModel, episode: Episode, rollout: Rollout, reward: float, public: Public,
-    *, is_last: bool,
-) -> None:  # fmt: skip
-    """Adds a rollout to its episode, and goes on from it or ends."""
-    action = Action(rollout.completion, rollout.completion_ids, rollout.behaviour_logps, rollout.truncated)
-    state, ids = episode.messages, episode.prompt.ids
-    text = feedback(public, episode.problem.task.evaluator_name, named=bool(HINTS[config.hint].old))
-    reply = without_specials(loaded.tokenizer, text)
-    tail, added = between(loaded, state, reply, None if action.truncated else action.ids[-1])
-    after = ids + action.ids + added
-    if public.own_tests == "passed":
-        episode.stop = "passed"
-    elif is_last:
-        episode.stop = "turns"
-    elif len(after) + config.max_new > loaded.context:
-        episode.stop = "context"
-    episode.steps.append(Step(state, ids, action, reward, episode.stop is not None))
-    if episode.stop is None:
-        text = episode.prompt.text + loaded.tokenizer.decode(action.ids) + tail
-        episode.prompt = Prompt(episode.prompt.problem_id, text, after)
-        episode.messages = (*state, ("assistant", action.text), ("user", reply))
 
 
 def feedback(public: Public, evaluator: str, *, named: bool) -> str:

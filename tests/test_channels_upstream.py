@@ -66,25 +66,19 @@ def policy_of(case, kind, **more):
 
 
 @pytest.mark.parametrize(
-    ("group", "kind", "n"), [("trl_grpo", "grpo", 5), ("trl_dr_grpo", "dr_grpo", 5), ("dr_grpo_oat", "dr_grpo", 1)]
-)
-def test_policy_equals_trl_and_oat(golden, group, kind, n):
-    cases = golden["losses"][group]["cases"]
+    ("group", "kind", "n"),
+    [("trl_grpo", "grpo", 5), ("trl_dr_grpo", "dr_grpo", 5), ("dr_grpo_oat", "dr_grpo", 1), ("trl_bnpo", "bnpo", 4),
+     ("trl_dapo", "dapo", 4)],
+)  # fmt: skip
+def test_policy_equals_trl_and_oat(golden, golden_channels, group, kind, n):
+    cases = {**golden["losses"], **golden_channels}[group]["cases"]
     assert len(cases) >= n
     for case in cases:
-        assert all(m == 1 for m in case["inputs"].get("loss_masks", ()))
-        terms, logps = policy_of(case, kind)
+        data = case["inputs"]
+        assert all(m == 1 for m in data.get("loss_masks", ()))
+        tokens = data["num_items_in_batch"] if kind == "dapo" else int(tensor(data["completion_mask"]).sum())
+        terms, logps = policy_of(case, kind, tokens=tokens)
         agrees(terms.per_sample.sum(), case, logps, "grad_per_token_logps")
-
-
-@pytest.mark.parametrize("kind", ["bnpo", "dapo"])
-@pytest.mark.parametrize("i", range(4))
-def test_a_policy_loss_per_token_equals_trl(golden_channels, kind, i):
-    case = golden_channels[f"trl_{kind}"]["cases"][i]
-    data = case["inputs"]
-    tokens = data["num_items_in_batch"] if kind == "dapo" else int(tensor(data["completion_mask"]).sum())
-    terms, logps = policy_of(case, kind, tokens=tokens)
-    agrees(terms.per_sample.sum(), case, logps, "grad_per_token_logps")
 
 
 def test_the_kl_equals_trls(golden):
@@ -187,10 +181,9 @@ def test_hint_distill_equals_opsd_and_gkd(golden_channels, family, i):
 def test_the_divergence_before_the_clip_equals_opsds(golden_channels):
     case = golden_channels["opsd_generalized_jsd"]["cases"][3]
     data, mask = case["inputs"], tensor(case["inputs"]["labels"]) != -100
-    found = divergence(
-        tensor(data["student_logits"])[mask], tensor(data["teacher_logits"])[mask], Distillation(beta=0.0)
-    )
-    torch.testing.assert_close(found, tensor(case["expected"]["per_token_divergence_unclipped"]), **CLOSE)
+    both = (tensor(data[f"{who}_logits"])[mask] for who in ("student", "teacher"))
+    expected = tensor(case["expected"]["per_token_divergence_unclipped"])
+    torch.testing.assert_close(divergence(*both, Distillation(beta=0.0)), expected, **CLOSE)
 
 
 def test_hint_distill_over_two_contexts_equals_opsds_compute_loss(golden_channels):

@@ -117,8 +117,7 @@ def test_an_answer_that_costs_more_than_was_reckoned_stops_the_run(endpoint, tmp
 @pytest.mark.slow
 def test_an_endpoint_that_stays_down_stops_the_run_and_it_resumes(endpoint, tmp_path):
     endpoint.faults.extend(["ok"] * 5)
-    endpoint.down = "500"
-    who = teachers(endpoint.url)
+    endpoint.down, who = "500", teachers(endpoint.url)
     with pytest.raises(Unfinished, match=r"teacher 'teacher \d' .*: 3 calls in a row had no answer.*--resume"):
         ask(states(10), who, tmp_path, attempts=1)
     assert len(read_answers(tmp_path).answers) == 5

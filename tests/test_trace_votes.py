@@ -26,9 +26,8 @@ from projected_grpo.traces.votes import from_random, margins, pairs_of_answers
 ASKED = (("user", "do it"),)
 TOLD = (*ASKED, ("assistant", "c"), ("user", "again"))
 WHOLE = Action("c", (8, 2), None, truncated=False)
-TRACE = Trace("t0", "g", "p", "base", None, "turns", (
-    Step(ASKED, (5, 6), WHOLE, 3.5, done=False), Step(TOLD, (5, 6, 8, 2, 7), WHOLE, 0.5, done=True),
-))  # fmt: skip
+STEPS = (Step(ASKED, (5, 6), WHOLE, 3.5, done=False), Step(TOLD, (5, 6, 8, 2, 7), WHOLE, 0.5, done=True))
+TRACE = Trace("t0", "g", "p", "base", None, "turns", STEPS)
 FREE = {"usd_per_million_in": 0.0, "usd_per_million_out": 0.0}
 
 

@@ -75,10 +75,11 @@ async def _ask(before: Folder, config: AskConfig, keys: Mapping[str, str]) -> No
     async with openai.AsyncOpenAI(api_key="none", timeout=config.timeout, max_retries=config.attempts - 1) as client:
         with path.open("a", encoding="utf-8") as out, progress(None, "answers", total=len(todo)) as bar:
             while under_way or (todo and not why):
-                if todo and not why and len(under_way) < config.concurrency:
+                if todo and not why:
                     state, teacher = todo[0]
                     most = teacher.most_usd(state)
-                    if spent + sum(under_way.values()) + most <= config.budget:
+                    fits = spent + sum(under_way.values()) + most <= config.budget
+                    if fits and len(under_way) < config.concurrency:
                         call = ask_one(client, teacher, state, keys[teacher.name])
                         under_way[asyncio.create_task(call)] = most
                         todo.popleft()

@@ -38,12 +38,6 @@ def gradient(loaded, adapter, signals=(), **kwargs):
     return got
 
 
-def assert_same(one, other):
-    """Two gradients, module by module. The model's rotary angles are float32: 1e-5 is its rounding."""
-    for name, g in one.items():
-        assert float((g - other[name]).norm()) < 1e-5 * float(g.norm()), name
-
-
 def test_without_weight_the_step_is_plain_grpo_bit_for_bit(tiny, antipasto, monkeypatch):
     monkeypatch.setattr(step_module, "accumulate", lambda *_: pytest.fail("a channel of weight 0 was computed"))
     shake(antipasto, seed=1)
@@ -111,14 +105,25 @@ def test_the_total_gradient_is_the_weighted_sum(tiny64, adapter64):
     assert any(float((g - policy[n]).norm()) > 1e-6 for n, g in found.items())
 
 
+def per_token(kind):
+    return Objective(kind, max_new=8, clip_low=1.0, clip_high=1.0)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("hint", [HintDistill(0.5, ROWS, SDPO), HintDistill(0.5, ROWS, Distillation(top_k=3), "base")])
-def test_micro_batches_change_nothing(tiny64, antipasto64, hint):
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"signals": [HintDistill(0.5, ROWS, SDPO), TraceDPO(0.25, PAIRS, SIMPO)]},
+        {"signals": [HintDistill(0.5, ROWS, Distillation(top_k=3), "base")]},
+        {"objective": per_token("dapo")},
+        {"objective": per_token("dppo")},
+    ],
+)
+def test_micro_batches_change_nothing(tiny64, antipasto64, how):
     shake(antipasto64, seed=1)
-    whole, cut = (
-        gradient(tiny64, antipasto64, [hint, TraceDPO(0.25, PAIRS, SIMPO)], budget=budget) for budget in (10_000, 1)
-    )
-    assert_same(whole, cut)
+    whole, cut = (gradient(tiny64, antipasto64, budget=budget, **how) for budget in (10_000, 1))
+    for name, g in whole.items():  # the model's rotary angles are float32: 1e-5 is its rounding
+        assert float((g - cut[name]).norm()) < 1e-5 * float(g.norm()), name
 
 
 # ---------------------------------------------------------------- what is told
@@ -169,19 +174,11 @@ def test_the_base_teacher_stays_what_it_was(tiny64, antipasto64):
     assert abs(moved[0] - moved[1]) > 1e-6
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["dapo", "dppo"])
-def test_a_policy_that_divides_by_tokens_divides_by_those_of_the_step(tiny64, antipasto64, kind):
-    """Micro-batches of one row each give the same step, and every token weighs 1 / 10."""
+def test_every_token_of_a_step_weighs_the_same(tiny64, antipasto64):
     shake(antipasto64, seed=1)
-    objective = Objective(kind, max_new=8, clip_low=1.0, clip_high=1.0)
-    whole, cut = (gradient(tiny64, antipasto64, objective=objective, budget=budget) for budget in (10_000, 1))
-    assert_same(whole, cut)
-    if kind == "dapo":
-        a = advantages(torch.tensor([[s.reward for s in GROUPS[0]]]), kind)[0]
-        rows = step_of(tiny64, antipasto64, objective=objective).samples
-        expected = -float(a[0]) * min(rows[0]["ratio"], 2.0) * 2 / 10
-        assert rows[0]["loss"] == pytest.approx(expected, rel=1e-4)
+    a = advantages(torch.tensor([[s.reward for s in GROUPS[0]]]), "dapo")[0]
+    rows = step_of(tiny64, antipasto64, objective=per_token("dapo")).samples
+    assert rows[0]["loss"] == pytest.approx(-float(a[0]) * min(rows[0]["ratio"], 2.0) * 2 / 10, rel=1e-4)
 
 
 @pytest.mark.slow

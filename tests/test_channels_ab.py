@@ -118,14 +118,12 @@ def test_each_channel_is_told_against_v_with_its_n():
     assert trace.numbers["cos_null"] == (pytest.approx(0.4), pytest.approx(0.0))  # beside what was measured
     assert trace.numbers["removed"] == (0.0, 0.0)
     stronger = [run(s, 0.5, **{"config.trace_batch": 32}) for s in range(2)]
+    hinted = [run(s, 0.5, on=False, **{"config.alpha": 1.0, "config.distill_hint": "peer"}) for s in range(3)]
     copies = [dataclasses.replace(r, path=Path("/r/copy") / r.path.name) for r in runs[3:]]
-    every = measured([*runs, *stronger, *copies])  # a replicate counted twice had halved the error
+    every = measured([*runs, *hinted, *stronger, *copies])  # a replicate counted twice had halved the error
     assert [(m.channel, len(m.runs)) for m in every] == [
-        ("policy", 3),
-        ("trace_dpo", 3),
-        ("policy", 2),
-        ("trace_dpo", 2),
-    ]
+        ("policy", 3), ("trace_dpo", 3), ("policy", 3), ("hint_distill", 3), ("policy", 2), ("trace_dpo", 2)
+    ]  # fmt: skip
     assert against_v(runs[:3]) == []  # plain runs have no such table
     assert "left out: x: y" in output(Found(tuple(runs), ((Path("x"), "y"),))).files["channels.md"]
 

@@ -238,13 +238,20 @@ def test_the_verdict_and_what_turns_it_red(claim, change, status, told):
 
 
 def test_the_verdict_is_of_the_files_alone(endpoint, tmp_path):
-    """A fair folder, and one with a paid call that had no answer."""
+    """A fair, a slow, a dear and a cut folder. Sneaky fails: time and money of attempts that failed are left out."""
+
+    def judged(*lines):
+        (tmp_path / NAME).write_text("".join(json.dumps(line) + "\n" for line in lines))
+        found = CLAIMS["teachers"].judged(read_answers(tmp_path).asked())
+        return found.status, found.why
+
     ask(states(20), teachers(endpoint.url), tmp_path)
-    fair = CLAIMS["teachers"].judged(read_answers(tmp_path).asked())
-    assert (fair.status, "$ per trace 0.0001 (needs < 5; 10 traces, $0.0015" in fair.why) == ("PASS", True)
-    with (tmp_path / NAME).open("a") as f:
-        f.write(
-            json.dumps({"state": "s0", "teacher": "teacher 0", "usd": 60.0, "seconds": 31.0, "error": "none"}) + "\n"
-        )
-    dear = CLAIMS["teachers"].judged(read_answers(tmp_path).asked())
-    assert (dear.status, "too dear" in dear.why, "above the cap" in dear.why) == ("FAIL", True, True)
+    lines = [json.loads(line) for line in (tmp_path / NAME).read_text().splitlines()]
+    lost = [{**line, "text": "", "error": "none", "usd": 0.0, "prompt_tokens": None} for line in lines]
+    for said, status, words in (
+        (judged(*lines), "PASS", ["$ per trace 0.0001 (needs < 5; 10 traces, $0.0015"]),
+        (judged(*({**line, "seconds": 31.0} for line in lost), *lines), "FAIL", ["too slow"]),
+        (judged({**lost[0], "usd": 60.0}, *lines), "FAIL", ["too dear", "above the cap"]),
+        (judged(*lines[:-1]), "NOT_EVALUABLE", ["1 answers are missing"]),
+    ):
+        assert (said[0], [word for word in words if word not in said[1]]) == (status, [])

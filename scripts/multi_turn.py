@@ -1,5 +1,5 @@
 """Traces of several turns: the model answers, sees whether its program compiles and what its own run_tests() did, and tries
-again. --who says which policy acts."""
+again."""
 
 from projected_grpo.presets import presets
 from projected_grpo.run import cli

@@ -39,15 +39,18 @@ def main() -> None:
     name = config.what.resolve().name.removesuffix(".jsonl.gz")
     default = Path("out/traces", f"{name}.jsonl.gz" if config.to == "ours" else f"{name}-{config.to}")
     place = config.out if config.out != Path() else default
-    done = "written"
-    if not of_run and config.to == "ours" and config.out == Path():
-        place, done = config.what, "whole"
-    elif config.to == "ours":
+    if config.to != "ours":
+        export(config.to, place, header, traces)
+    elif of_run or config.out != Path():
         write_traces(place, header, traces)
     else:
-        export(config.to, place, header, traces)
-    turns, several = sum(len(t.steps) for t in traces), sum(len(t.steps) > 1 for t in traces)
-    bottom_line(place, "🟢", f"{len(traces)} traces of {turns} turns {done}, {several} with two or more")
+        place = config.what
+    n, turns = len(traces), sum(len(t.steps) for t in traces)
+    said = f"{n} traces of {turns} turns, {sum(len(t.steps) > 1 for t in traces)} with two or more"
+    bottom_line(place, "🟢", said, [
+        ["model", "from", "traces", "turns", "last_reward"],
+        [header.model, header.made_by, n, turns, sum(t.steps[-1].reward for t in traces) / n],
+    ])  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -29,10 +29,8 @@ class Endpoint(ThreadingHTTPServer):
 
     def __init__(self):
         super().__init__(("127.0.0.1", 0), Handler)
-        self.faults = deque()
-        """Names of what happens to the next requests, in their order; `ok` or none left: an answer."""
-        self.down = None
-        """A fault of every request, when the list is empty."""
+        self.faults, self.down = deque(), "ok"
+        """What happens to the next requests, in their order; to every other one. `ok`: an answer."""
         self.answered = Counter()
         """(model, last message) -> answers that were sent whole."""
         self.seen = []
@@ -67,7 +65,7 @@ class Handler(BaseHTTPRequestHandler):
             e.seen.append((self.headers["Authorization"], body))
             e.at_once += 1
             e.most_at_once = max(e.most_at_once, e.at_once)
-            fault = e.faults.popleft() if e.faults else e.down or "ok"
+            fault = e.faults.popleft() if e.faults else e.down
         with suppress(BrokenPipeError, ConnectionResetError):
             self.answer(fault, body)
         with e.lock:

@@ -66,25 +66,31 @@ def test_all_else_is_the_librarys(tiny, attend, t, cached, mask, extra):
     assert torch.equal(ours, theirs)
 
 
+def asked_for(monkeypatch):
+    """Heads of queries and of keys, and whether keys are shared, of each call to torch's attention from here on."""
+    asked, attend = [], torch.nn.functional.scaled_dot_product_attention
+
+    def spy(query, key, *rest, **kwargs):
+        asked.append((query.shape[1], key.shape[1], kwargs.get("enable_gqa", False)))
+        return attend(query, key, *rest, **kwargs)
+
+    monkeypatch.setattr(attention, "scaled_dot_product_attention", spy)
+    return asked
+
+
 def test_sampling_never_copies_its_keys_for_each_query_head(tiny, monkeypatch):
     """The sneaky fail: another name for the attention that the model does not listen to."""
-    heads = tiny.model.config.num_attention_heads
-    kv_heads = tiny.model.config.num_key_value_heads
-    assert heads > kv_heads
-    packed = []
-
-    def attend(query, key, *rest, **kwargs):
-        packed.append((query.shape[1], key.shape[1]))
-        return torch.nn.functional.scaled_dot_product_attention(query, key, *rest, **kwargs)
+    asked = asked_for(monkeypatch)
 
     def library(module, query, *rest, **kwargs):
         assert query.shape[2] > 1  # the prefill
         return sdpa_attention_forward(module, query, *rest, **kwargs)
 
-    monkeypatch.setattr(attention, "scaled_dot_product_attention", attend)
     monkeypatch.setattr(attention, "sdpa_attention_forward", library)
     sample_tokens(tiny, PROMPTS, 2, SamplingParams(5, 1.0), ["a", "b", "c"])
-    assert packed == [(kv_heads, kv_heads)] * (4 * tiny.model.config.num_hidden_layers)
+    config = tiny.model.config
+    assert config.num_attention_heads > config.num_key_value_heads
+    assert asked == [(config.num_key_value_heads, config.num_key_value_heads, False)] * 4 * config.num_hidden_layers
 
 
 # ---------------------------------------------------------------- float32 on a GPU
@@ -110,13 +116,7 @@ def test_a_fused_norm_is_the_librarys(fused):
 
 def test_whole_rows_ask_for_no_shared_keys(fused, monkeypatch):
     """The sneaky fail: `enable_gqa`, for which torch keeps every score of float32 on a GPU."""
-    asked = []
-
-    def attend(query, key, *rest, **kwargs):
-        asked.append((query.shape[1], key.shape[1], kwargs.get("enable_gqa", False)))
-        return torch.nn.functional.scaled_dot_product_attention(query, key, *rest, **kwargs)
-
-    monkeypatch.setattr(attention, "scaled_dot_product_attention", attend)
+    asked = asked_for(monkeypatch)
     monkeypatch.setattr(attention, "sdpa_attention_forward", None)
     completion_logps(fused.model, token_batch([[5, 6, 7, 8], [11, 12]], [[9, 10], [13]], fused.pad_id, "cpu"))
     heads, layers = fused.model.config.num_attention_heads, fused.model.config.num_hidden_layers

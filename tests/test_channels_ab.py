@@ -117,20 +117,15 @@ def test_each_channel_is_told_against_v_with_its_n():
     assert trace.numbers["energy"] == (pytest.approx(0.1), pytest.approx(0.1 / math.sqrt(3)))
     assert trace.numbers["cos_null"] == (pytest.approx(0.4), pytest.approx(0.0))  # beside what was measured
     assert trace.numbers["removed"] == (0.0, 0.0)
-    hinted = [run(s, 0.5, on=False, **{"config.alpha": 1.0, "config.distill_hint": "peer"}) for s in range(3)]
     stronger = [run(s, 0.5, **{"config.trace_batch": 32}) for s in range(2)]
+    hinted = [run(s, 0.5, on=False, **{"config.alpha": 1.0, "config.distill_hint": "peer"}) for s in range(3)]
     copies = [dataclasses.replace(r, path=Path("/r/copy") / r.path.name) for r in runs[3:]]
     every = measured([*runs, *hinted, *stronger, *copies])  # a replicate counted twice had halved the error
-    assert [(m.on, m.channel, len(m.runs)) for m in every] == [
-        (("trace_dpo",), "policy", 3), (("trace_dpo",), "trace_dpo", 3), (("hint_distill",), "policy", 3),
-        (("hint_distill",), "hint_distill", 3), (("trace_dpo",), "policy", 2), (("trace_dpo",), "trace_dpo", 2),
+    assert [(m.channel, len(m.runs)) for m in every] == [
+        ("policy", 3), ("trace_dpo", 3), ("policy", 3), ("hint_distill", 3), ("policy", 2), ("trace_dpo", 2)
     ]  # fmt: skip
     assert against_v(runs[:3]) == []  # plain runs have no such table
-    of_others = [dataclasses.replace(r, arm="somebody's", path=Path("/r/o") / r.path.name) for r in runs]
-    made = output(Found((*of_others, *runs), ((Path("x"), "y"),)))
-    of_ours, of_others = (made.text.index(f"{arm}, trace_dpo: VALIDATED") for arm in ("vanilla", "somebody's"))
-    assert of_ours < of_others  # an arm that is not in this code comes last
-    assert "left out: x: y" in made.files["channels.md"]
+    assert "left out: x: y" in output(Found(tuple(runs), ((Path("x"), "y"),))).files["channels.md"]
 
 
 # ---------------------------------------------------------------- pairs from pools
@@ -149,34 +144,40 @@ def pool(folder, texts, *, prompt=(1, 2), tokenizer="t", truncated=False, **mani
     return folder
 
 
+def pools(tmp_path, **last):
+    """A student that says c, then d, and three voters: a, b, a, then all d, white space aside. `last`: of the last one."""
+    said = {"s": ["c", "d"], "x": ["a", "d "], "y": ["b", "d"], "z": ["a", "d"]}
+    return [pool(tmp_path / name, texts, **(last if name == "z" else {})) for name, texts in said.items()]
+
+
 def test_pairs_by_hand(tmp_path):
-    """Trace 0: a, b, a against the student's c: a > c, c > b. Trace 1: all say d, as the student does, white space aside."""
-    student = pool(tmp_path / "s", ["c", "d"])
-    voters = [
-        pool(tmp_path / name, texts) for name, texts in (("x", ["a", "d "]), ("y", ["b", "d"]), ("z", ["a", "d"]))
-    ]
+    student, *voters = pools(tmp_path)
     found = pairs_of_pools(student, voters)
-    assert (found.traces, found.left_out, found.tokenizer_hash) == (2, 0, "t")
+    assert (len(found.problem_of), found.left_out, found.tokenizer_hash) == (2, 0, "t")
     assert [(p.trace, p.reason, p.votes, p.chosen, p.rejected) for p in found.pairs] == [
         ("0/p/0", MAJORITY, 2, (97,), (99,)), ("0/p/0", "student over minority", 1, (99,), (98,))
     ]  # fmt: skip
 
 
 def test_a_cut_rollout_is_no_vote(tmp_path):
-    student = pool(tmp_path / "s", ["c"])
-    voters = [pool(tmp_path / "x", ["a"]), pool(tmp_path / "y", ["a"]), pool(tmp_path / "z", ["a"], truncated=True)]
+    student, *voters = pools(tmp_path, truncated=True)
     found = pairs_of_pools(student, voters)
-    assert (found.pairs, found.traces, found.left_out) == ([], 0, 1)
+    assert (found.pairs, found.steps, found.left_out) == ([], 0, 2)
 
 
 @pytest.mark.parametrize(
     ("other", "why"), [({"prompt": (1, 3)}, "asked in different words"), ({"tokenizer": "u"}, "of tokenizer u")]
 )
 def test_pools_that_do_not_belong_together_are_refused(tmp_path, other, why):
-    student = pool(tmp_path / "s", ["c"])
-    voters = [pool(tmp_path / "x", ["a"]), pool(tmp_path / "y", ["a"]), pool(tmp_path / "z", ["a"], **other)]
+    student, *voters = pools(tmp_path, **other)
     with pytest.raises(BadInput, match=why):
         pairs_of_pools(student, voters)
+
+
+def test_a_folder_votes_once(tmp_path):
+    student, *voters = pools(tmp_path)
+    with pytest.raises(BadInput, match="is there twice"):
+        pairs_of_pools(student, [*voters[:2], tmp_path / "x/../x"])
 
 
 def test_no_reward_is_read_where_pairs_are_made():
@@ -185,25 +186,15 @@ def test_no_reward_is_read_where_pairs_are_made():
         assert not set(names_in(ROOT / f"src/projected_grpo/{place}.py")) & {"reward", "rewards"}, place
 
 
-def test_a_folder_votes_once(tmp_path):
-    student, voter = pool(tmp_path / "s", ["c"]), pool(tmp_path / "x", ["a"])
-    with pytest.raises(BadInput, match="it would vote twice"):
-        pairs_of_pools(student, [voter, voter, tmp_path / "x/../x"])
-
-
 def test_the_script_writes_the_file_and_says_how_many(script, tmp_path):
-    student = pool(tmp_path / "s", ["c"])
-    voters = [pool(tmp_path / name, ["a"]) for name in "xyz"]
-    args = ("--student", student, "--teachers", *voters, "--out", tmp_path / "p.jsonl.gz")
+    student, *voters = pools(tmp_path)
+    args = ("--student", student, "--out", tmp_path / "p.jsonl.gz", "--teachers", *voters)
     for _ in range(2):  # a chain that was cut may ask again
         code, out, told = script("trace_pairs", *args)
-        assert code == 0, told
-    assert "1 pairs of 1 traces" in out + told
-    assert len(read_preferences(tmp_path / "p.jsonl.gz").pairs) == 1
-    code, _, told = script(
-        "trace_pairs", "--student", student, "--teachers", *voters[:2], "--out", tmp_path / "q.jsonl"
-    )
-    assert (code, "a majority needs three" in told) == (2, True)
+        assert (code, "2 pairs of 2 traces" in out + told) == (0, True), told
+    assert len(read_preferences(tmp_path / "p.jsonl.gz").pairs) == 2
+    code, _, told = script("trace_pairs", *args[:-1])
+    assert (code, "three or more, of an odd" in told) == (2, True)
     (tmp_path / "p.jsonl.gz").write_bytes(b"another")
     code, _, told = script("trace_pairs", *args)
     assert (code, "never overwritten" in told) == (2, True)
@@ -218,12 +209,12 @@ def test_the_chain_has_every_side_of_every_comparison(preset):
     for arm in ("vanilla", "projected"):
         for seed in (41, 42, 43):
             alone, trace, hint = (links[f"train_{arm}{kind}_{seed}"] for kind in ("", "_trace", "_hint"))
-            assert {flags(link)["--arm"] for link in (alone, trace, hint)} == {arm}
-            assert "--alpha" not in alone.argv
-            assert "--trace-weight" not in (*alone.argv, *hint.argv)
+            assert [flags(link)["--arm"] for link in (alone, trace, hint)] == [arm] * 3
+            assert [("--alpha" in link.argv, "--trace-weight" in link.argv) for link in (alone, trace, hint)] == [
+                (False, False), (False, True), (True, False)
+            ]  # fmt: skip
             assert "trace_pairs" in trace.needs
             assert flags(trace)["--trace-pairs"] == str(links["trace_pairs"].out)
-            assert flags(hint)["--distill-hint"] == "peer"
             assert all("--eval-plain" in link.argv for link in (alone, trace, hint))
     voters = [links[name] for name in links["trace_pairs"].needs]
     assert [v.name for v in voters] == ["student_pool", "voter_201", "voter_202", "voter_203"]

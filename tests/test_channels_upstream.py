@@ -66,25 +66,19 @@ def policy_of(case, kind, **more):
 
 
 @pytest.mark.parametrize(
-    ("group", "kind", "n"), [("trl_grpo", "grpo", 5), ("trl_dr_grpo", "dr_grpo", 5), ("dr_grpo_oat", "dr_grpo", 1)]
-)
-def test_policy_equals_trl_and_oat(golden, group, kind, n):
-    cases = golden["losses"][group]["cases"]
+    ("group", "kind", "n"),
+    [("trl_grpo", "grpo", 5), ("trl_dr_grpo", "dr_grpo", 5), ("dr_grpo_oat", "dr_grpo", 1), ("trl_bnpo", "bnpo", 4),
+     ("trl_dapo", "dapo", 4)],
+)  # fmt: skip
+def test_policy_equals_trl_and_oat(golden, golden_channels, group, kind, n):
+    cases = {**golden["losses"], **golden_channels}[group]["cases"]
     assert len(cases) >= n
     for case in cases:
-        assert all(m == 1 for m in case["inputs"].get("loss_masks", ()))
-        terms, logps = policy_of(case, kind)
+        data = case["inputs"]
+        assert all(m == 1 for m in data.get("loss_masks", ()))
+        tokens = data["num_items_in_batch"] if kind == "dapo" else int(tensor(data["completion_mask"]).sum())
+        terms, logps = policy_of(case, kind, tokens=tokens)
         agrees(terms.per_sample.sum(), case, logps, "grad_per_token_logps")
-
-
-@pytest.mark.parametrize("kind", ["bnpo", "dapo"])
-@pytest.mark.parametrize("i", range(4))
-def test_a_policy_loss_per_token_equals_trl(golden_channels, kind, i):
-    case = golden_channels[f"trl_{kind}"]["cases"][i]
-    data = case["inputs"]
-    tokens = data["num_items_in_batch"] if kind == "dapo" else int(tensor(data["completion_mask"]).sum())
-    terms, logps = policy_of(case, kind, tokens=tokens)
-    agrees(terms.per_sample.sum(), case, logps, "grad_per_token_logps")
 
 
 def test_the_kl_equals_trls(golden):
@@ -113,13 +107,12 @@ def test_equals_simple_grpo_from_logits(golden):
 
 
 def sequence(data):
+    """prime-rl's LossInputs (src/prime_rl/trainer/rl/loss.py:14-29 at 559b447) of one sequence."""
     return SimpleNamespace(
-        trainer_logprobs=logits(data["trainer_logprobs"]),
-        inference_logprobs=tensor(data["inference_logprobs"]),
-        advantages=tensor(data["advantages"]),
-        loss_mask=tensor(data["loss_mask"]).bool(),
+        trainer_logprobs=logits(data["trainer_logprobs"]), inference_logprobs=tensor(data["inference_logprobs"]),
+        ref_logprobs=None, advantages=tensor(data["advantages"]), loss_mask=tensor(data["loss_mask"]).bool(),
         loss_weights=None,
-    )
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("i", range(3))
@@ -132,36 +125,27 @@ def test_dppo_equals_prime_rl(golden_channels, i):
         assert out.metrics[name].item() == pytest.approx(expected, rel=1e-6), name
 
 
-@dataclasses.dataclass
-class LossInputs:
-    """prime-rl 559b447, src/prime_rl/trainer/rl/loss.py:14-29, field by field."""
-
-    trainer_logprobs: torch.Tensor
-    inference_logprobs: torch.Tensor
-    ref_logprobs: torch.Tensor | None
-    advantages: torch.Tensor
-    loss_mask: torch.Tensor
-    loss_weights: torch.Tensor | None = None
-
-
-WEIGHTED = ([-0.5, -1.0, -0.2, -3.0], [-0.9, -1.0, -2.0, -1.0], [1.0, -0.5, 2.0, -1.0])
-"""trainer, inference, advantages: a token that is kept, one at ratio 1, one dropped upwards, one dropped downwards."""
+WEIGHTED = {
+    "trainer_logprobs": [-0.5, -1.0, -0.2, -3.0], "inference_logprobs": [-0.9, -1.0, -2.0, -1.0],
+    "advantages": [1.0, -0.5, 2.0, -1.0], "loss_mask": [1] * 4,
+}  # fmt: skip
+"""A token that is kept, one at ratio 1, one dropped upwards, one dropped downwards."""
 WEIGHTS = [2.0, 0.5, 1.0, 3.0]
 BY_UPSTREAM = (-1.1776493952825406, [-2.8236493952825406, 0.25, 0.36, -1.2])
 """By executing setup_rl_loss_fn(DefaultLossConfig(kl_tau=.1)) of prime-rl 559b447: loss and its gradient."""
 
 
 def test_dppo_is_a_custom_loss_of_prime_rl_as_it_stands():
-    """The import path that docs/channels.md names, set up as `setup_rl_loss_fn` does (loss.py:262-272) and called with
-    upstream's own record, its weights among it."""
+    """The import path that docs/channels.md names, set up as `setup_rl_loss_fn` does (loss.py:262-272) and called with the
+    fields of upstream's LossInputs, its weights among them."""
     loss_fn = pkgutil.resolve_name("projected_grpo.channels.dppo.dppo")
-    trainer, inference, advantages = logits(WEIGHTED[0]), tensor(WEIGHTED[1]), tensor(WEIGHTED[2])
-    inputs = LossInputs(trainer, inference, None, advantages, torch.ones(4, dtype=torch.bool), tensor(WEIGHTS))
+    inputs = sequence(WEIGHTED)
+    inputs.loss_weights = tensor(WEIGHTS)
     out = loss_fn(inputs, kl_tau=0.1)
     out.loss.backward()
     assert {f.name for f in dataclasses.fields(out)} == {"loss", "metrics"}
     torch.testing.assert_close(out.loss.item(), BY_UPSTREAM[0], **CLOSE)
-    torch.testing.assert_close(trainer.grad.tolist(), BY_UPSTREAM[1], **CLOSE)
+    torch.testing.assert_close(inputs.trainer_logprobs.grad.tolist(), BY_UPSTREAM[1], **CLOSE)
 
 
 def test_packed_dppo_equals_prime_rls_compute_loss(golden_channels):
@@ -197,10 +181,9 @@ def test_hint_distill_equals_opsd_and_gkd(golden_channels, family, i):
 def test_the_divergence_before_the_clip_equals_opsds(golden_channels):
     case = golden_channels["opsd_generalized_jsd"]["cases"][3]
     data, mask = case["inputs"], tensor(case["inputs"]["labels"]) != -100
-    found = divergence(
-        tensor(data["student_logits"])[mask], tensor(data["teacher_logits"])[mask], Distillation(beta=0.0)
-    )
-    torch.testing.assert_close(found, tensor(case["expected"]["per_token_divergence_unclipped"]), **CLOSE)
+    both = (tensor(data[f"{who}_logits"])[mask] for who in ("student", "teacher"))
+    expected = tensor(case["expected"]["per_token_divergence_unclipped"])
+    torch.testing.assert_close(divergence(*both, Distillation(beta=0.0)), expected, **CLOSE)
 
 
 def test_hint_distill_over_two_contexts_equals_opsds_compute_loss(golden_channels):

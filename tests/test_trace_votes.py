@@ -26,18 +26,17 @@ from projected_grpo.traces.votes import from_random, margins, pairs_of_answers
 ASKED = (("user", "do it"),)
 TOLD = (*ASKED, ("assistant", "c"), ("user", "again"))
 WHOLE = Action("c", (8, 2), None, truncated=False)
-TRACE = Trace("t0", "g", "p", "base", None, "turns", (
-    Step(ASKED, (5, 6), WHOLE, 3.5, done=False), Step(TOLD, (5, 6, 8, 2, 7), WHOLE, 0.5, done=True),
-))  # fmt: skip
+STEPS = (Step(ASKED, (5, 6), WHOLE, 3.5, done=False), Step(TOLD, (5, 6, 8, 2, 7), WHOLE, 0.5, done=True))
+TRACE = Trace("t0", "g", "p", "base", None, "turns", STEPS)
 FREE = {"usd_per_million_in": 0.0, "usd_per_million_out": 0.0}
 
 
 def answers(*by_state, traces=(TRACE,), finish="stop"):
     """A folder in which the teachers said these texts, state by state."""
     states = states_of(traces)
-    teachers = [Teacher(f"teacher {i}", "http://h/v1", f"m{i}", **FREE) for i in range(len(by_state[0]))]
+    teachers = [Teacher("http://h/v1", f"m{i}", name=f"teacher {i}", **FREE) for i in range(len(by_state[0]))]
     lines = [
-        Answer(state.state_id, f"teacher {i}", text, finish, f"m{i}", 1, 1, 0.0, 1.0, "" if text else "nothing")
+        Answer(state.state_id, f"teacher {i}", 0.0, text, finish, error="" if text else "nothing")
         for state, texts in zip(states, by_state, strict=True)
         for i, text in enumerate(texts)
     ]
@@ -48,7 +47,7 @@ def test_votes_by_hand(loaded_once):
     """Turn 0: a, b, a against the student's c: a > c, c > b. Turn 1: all but one as the student, white space aside."""
     found = pairs_of_answers(loaded_once, [TRACE], answers(["a", "b", "a"], ["c ", "c", "d"]))
     a, b, d = (loaded_once.completion_ids(text) for text in "abd")
-    assert (found.traces, found.steps, found.left_out) == (1, 2, 0)
+    assert (len(found.problem_of), found.steps, found.left_out) == (1, 2, 0)
     assert [(p.trace, p.step, p.reason, p.votes, p.prompt, p.chosen, p.rejected) for p in found.pairs] == [
         ("t0", 0, MAJORITY, 2, (5, 6), a, (8, 2)),
         ("t0", 0, "student over minority", 1, (5, 6), (8, 2), b),
@@ -65,29 +64,24 @@ def test_half_an_action_is_no_vote_and_its_trace_still_counts(loaded_once):
     cut = dataclasses.replace(TRACE.steps[0], action=dataclasses.replace(WHOLE, truncated=True))
     trace = dataclasses.replace(TRACE, steps=(cut, TRACE.steps[1]))
     found = pairs_of_answers(loaded_once, [trace], answers(["a", "a", "a"], ["a", "a", "a"], traces=(trace,)))
-    assert (found.traces, found.steps, found.left_out, len(found.pairs)) == (1, 1, 1, 1)
+    assert (len(found.problem_of), found.steps, found.left_out, len(found.pairs)) == (1, 1, 1, 1)
     found = pairs_of_answers(loaded_once, [TRACE], answers(["a"] * 3, ["a"] * 3, finish="length"))
-    assert (found.traces, found.steps, found.left_out, found.pairs) == (1, 0, 2, [])
-
-
-OTHER = dataclasses.replace(
-    TRACE, steps=(dataclasses.replace(TRACE.steps[0], messages=(("user", "do that"),), done=True),)
-)
+    assert (len(found.problem_of), found.steps, found.left_out, found.pairs) == (1, 0, 2, [])
 
 
 @pytest.mark.parametrize(
-    ("traces", "said", "why"),
+    ("changed", "said", "why"),
     [
-        ([TRACE], answers(["a"] * 3, [""] * 3), "3 answers are missing"),
-        ([TRACE], answers(["a"] * 2, ["a"] * 2), "of 2 teachers; a majority needs three"),
-        ([OTHER], answers(["a"] * 3, ["a"] * 3), "not asked about 't0, turn 0' as --student has it"),
-        ([TRACE, dataclasses.replace(TRACE, trace_id="t1")], answers(["a"] * 3, ["a"] * 3), "not asked about 't1, turn 0'"),
+        ({}, [["a"] * 3, [""] * 3], "3 answers are missing"),
+        ({}, [["a"] * 2, ["a"] * 2], "of 2 teachers; a majority needs three"),
+        ({"steps": TRACE.steps[1:]}, [["a"] * 3] * 2, "not asked about 't0, turn 0' as --student has it"),
+        ({"trace_id": "t1"}, [["a"] * 3] * 2, "not asked about 't1, turn 0'"),
+        ({"policy_step": 3}, [["a"] * 3] * 2, "is of a teacher or of a trained policy"),
     ],
-)  # fmt: skip
-def test_answers_to_other_states_are_refused(loaded_once, traces, said, why):
-    with pytest.raises(BadInput, match=why) as refused:
-        pairs_of_answers(loaded_once, traces, said)
-    assert "\n" not in str(refused.value)
+)
+def test_traces_and_answers_that_do_not_belong_together_are_refused(loaded_once, changed, said, why):
+    with pytest.raises(BadInput, match=why):
+        pairs_of_answers(loaded_once, [dataclasses.replace(TRACE, **changed)], answers(*said))
 
 
 def test_a_pair_s_number_is_what_the_model_gives_to_both_actions(loaded_once):
@@ -105,13 +99,11 @@ def test_a_pair_s_number_is_what_the_model_gives_to_both_actions(loaded_once):
 
 
 def test_the_student_s_own_numbers_are_held_against_the_random_ones_of_the_same_states(loaded_once):
-    said = answers(["a", "a", "a"], ["a", "a", "a"])
-    found = pairs_of_answers(loaded_once, [TRACE], said)
-    assert from_random(loaded_once, found) is None  # two pairs
+    two = pairs_of_answers(loaded_once, [TRACE], answers(["a"] * 3, ["a"] * 3))
+    assert from_random(loaded_once, two) is None
     for problems in (20, 1):
         many = [dataclasses.replace(TRACE, trace_id=f"t{i}", problem_id=f"p{i % problems}") for i in range(20)]
-        said = answers(*[["a", "a", "a"]] * 40, traces=many)
-        found = pairs_of_answers(loaded_once, many, said)
+        found = pairs_of_answers(loaded_once, many, answers(*[["a"] * 3] * 40, traces=many))
         assert len(found.pairs) == 40
         # The majority is always on one side, by chance it is on either. Twenty traces of one problem are one observation.
         assert (from_random(loaded_once, found).p < 0.05) == (problems == 20)
@@ -150,26 +142,23 @@ def test_no_state_of_a_held_out_problem_is_learned_from(loaded_once, hint, setup
 # ---------------------------------------------------------------- the scripts and the chain
 
 
-@pytest.mark.parametrize("preset", ["tiny", "toy"])
-def test_the_chain_goes_from_traces_to_training(preset):
-    plan = QueueConfig(chain="trace", preset=preset, port=8123)
-    links = {link.name: link for link in chain_of(plan)}
-    own = "tiny-answering" if preset == "tiny" else "toy"
-    needs = {"answers": "traces", "trace_pairs": "answers"}
-    assert {name: links[name].needs for name in needs} == {name: (need,) for name, need in needs.items()}
+@pytest.mark.parametrize(
+    ("preset", "student", "better"), [("tiny", "tiny-answering", "tiny-answering"), ("toy", "toy", "toy-deep")]
+)
+def test_the_chain_goes_from_traces_to_training(preset, student, better):
+    links = {link.name: link for link in chain_of(QueueConfig(chain="trace", preset=preset, port=8123))}
     assert links["traces"].needs == (("base_0",) if preset == "toy" else ())
+    assert (links["answers"].needs, links["trace_pairs"].needs) == (("traces",), ("answers",))
     said = links["answers"].argv
-    assert said[1 : said.index("--table")] == (
-        "tiny-answering" if preset == "tiny" else "toy-deep", "--seeds", "201", "202", "203", "--port", "8123"
-    )  # fmt: skip
+    assert said[1 : said.index("--table")] == (better, "--seeds", "201", "202", "203", "--port", "8123")
     assert said[-2:] == ("--out", str(links["answers"].out))  # what resumes is the asking
-    assert said[said.index("--traces") + 1] == str(links["traces"].out / "traces.jsonl.gz")
+    assert flags(links["answers"])["--traces"] == str(links["traces"].out / "traces.jsonl.gz")
     for arm in ("vanilla", "projected"):
         alone, trace = links[f"train_{arm}_41"], links[f"train_{arm}_trace_41"]
         assert ("trace_pairs" in alone.needs, "trace_pairs" in trace.needs) == (False, True)
-        given = flags(trace)
-        assert (given["--model"], given["--trace-pairs"]) == (own, str(links["trace_pairs"].out))
         assert "--trace-weight" not in alone.argv
+        given = flags(trace)
+        assert (given["--model"], given["--trace-pairs"]) == (student, str(links["trace_pairs"].out))
     assert set(links["channels"].needs) == {name for name in links if name.startswith("train_")}
 
 
@@ -193,8 +182,9 @@ def test_from_traces_to_trace_dpo_with_a_real_server(script, cache, tmp_path):
         "--max-tokens", 32, "--log", "serve.log", "--", *ask)  # fmt: skip
     with socket.socket() as s:
         assert s.connect_ex(("127.0.0.1", port)) != 0
-    voted = ("--student", "traces/traces.jsonl.gz", "--answers", "answers", "--out", "p.jsonl.gz")
-    said = run("trace_pairs", *voted, *who)
+    said = run(
+        "trace_pairs", "--student", "traces/traces.jsonl.gz", "--answers", "answers", "--out", "p.jsonl.gz", *who
+    )
     assert "problems (needs 20)" in said
     assert "KL from random pairs" in said
     found = read_answers(tmp_path / "answers")
@@ -205,9 +195,8 @@ def test_from_traces_to_trace_dpo_with_a_real_server(script, cache, tmp_path):
     # The teacher reads the student's first prompt to the token: its chat template has the same empty think block.
     for state in (s for s in found.states if s.state_id.endswith("turn 0")):
         assert {a.prompt_tokens for a in found.answers_to(state)} == {len(traces[state.trace_id].steps[0].ids)}
-    most = found.teachers[0].most_prompt_tokens
-    for state in found.states:
-        assert all(a.completion_tokens > 0 and a.prompt_tokens <= most(state) for a in found.answers_to(state))
+    most = {s.state_id: found.teachers[0].most_prompt_tokens(s) for s in found.states}
+    assert all(a.completion_tokens > 0 and a.prompt_tokens <= most[a.state] for a in found.lines)
     run("train", "tiny", *who, "--problems", "toy", "--teacher-pool", "pairs", "--steps", 1, "--trace-weight", ".1",
         "--trace-pairs", "p.jsonl.gz", "--grader-workers", 1, "--out", "run")  # fmt: skip
     told = read_run(tmp_path / "run")[0][0]["channels"]["trace_dpo"]

@@ -31,12 +31,9 @@ def written(tmp_path):
     """A file of two traces."""
     path = tmp_path / "traces.jsonl.gz"
     write_traces(path, HEADER, iter([TWO, ONE]))
-    return path
-
-
-def test_what_was_written_comes_back_exactly(written):
-    header, found = open_traces(written)
+    header, found = open_traces(path)
     assert (header, list(found)) == (HEADER, [TWO, ONE])
+    return path
 
 
 @pytest.mark.parametrize(
@@ -50,17 +47,16 @@ def test_what_was_written_comes_back_exactly(written):
 def test_a_line_that_is_no_trace_is_named(written, key, instead, said):
     text = gzip.decompress(written.read_bytes()).decode()
     written.write_bytes(gzip.compress(text.replace(key, instead, 1).encode()))
-    with pytest.raises(BadInput, match=re.escape(said)) as refused:
+    with pytest.raises(BadInput, match=re.escape(f"{written}{said}")):
         list(open_traces(written)[1])
-    assert str(written) in str(refused.value)
-    assert "\n" not in str(refused.value)
 
 
-def test_a_file_of_another_model_or_tokenizer_is_refused_and_both_sides_are_named(written):
-    header, _ = open_traces(written)
-    for hashes, said in ((("m2", "t1"), "model_hash is m1"), (("m1", "t2"), "tokenizer_hash is t1")):
-        with pytest.raises(BadInput, match=f"its {said}, --model's is .2"):
-            header.check_model(written, *hashes)
+@pytest.mark.parametrize(
+    ("hashes", "said"), [(("m2", "t1"), "model_hash is m1"), (("m1", "t2"), "tokenizer_hash is t1")]
+)
+def test_a_file_of_another_model_or_tokenizer_is_refused_and_both_sides_are_named(hashes, said):
+    with pytest.raises(BadInput, match=f"its {said}, --model's is .2"):
+        HEADER.check_model(Path("x"), *hashes)
 
 
 # ---------------------------------------------------------------- other projects' formats
@@ -127,14 +123,13 @@ def test_a_finished_run_gives_all_of_its_rollouts_and_no_label(script, made, cac
         assert trace.policy_step == (row["step"] if row["source"] == "student" else None)
         assert apply_template(model.tokenizer, as_chat(step.messages), "here") == row["prompt"]
         assert sum(step.action.logps) / len(step.action.logps) == pytest.approx(row["behaviour_logp"], abs=1e-4)
-    groups = {trace.group: trace.problem_id for trace in traces}
-    assert len(groups) == 4  # 2 steps x 2 prompts
-    assert all(groups[trace.group] == trace.problem_id for trace in traces)
-
+    assert (
+        len({trace.group for trace in traces}) == len({(t.group, t.problem_id) for t in traces}) == 4
+    )  # 2 steps x 2 prompts
     for other in ("verifiers", "openenv"):
         code, _, err = script("traces", "a/traces.jsonl.gz", "--to", other, "--out", other)
         assert code == 0, err
         (records,) = Path(other).glob("*.jsonl")
         assert len(records.read_text().splitlines()) == len(rows)
     code, out, _ = script("traces", "a/traces.jsonl.gz")
-    assert (code, f"{len(rows)} traces of {len(rows)} turns whole" in out) == (0, True)
+    assert (code, f"{len(rows)} traces of {len(rows)} turns" in out) == (0, True)

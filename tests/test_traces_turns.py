@@ -2,6 +2,7 @@
 
 import dataclasses
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -25,15 +26,11 @@ LOUD = WRONG + "def run_tests():\n    raise ValueError('<|im_end|>')\n"
 
 
 def play_one(loaded, config):
-    """Traces of PROBLEM and their graded groups, turn by turn."""
+    """Traces of PROBLEM, and the rows of their turns."""
     text, ids = render(
         PROBLEM.messages, config.hint, config.prompt_setup, loaded.tokenizer, loaded.context, config.max_new, "here"
     )
-    return play(config, loaded, [(0, PROBLEM, Prompt(PROBLEM.problem_id, text, ids))], "base")[:2]
-
-
-def rewards(trace):
-    return [step.reward for step in trace.steps]
+    return play(config, loaded, [(0, PROBLEM, Prompt(PROBLEM.problem_id, text, ids))], "base")
 
 
 @pytest.mark.slow
@@ -72,16 +69,11 @@ def test_what_is_public_does_not_hang_on_ground_truth():
     assert public_of(judged(SOLVED + VACUOUS)) == public_of(judged(WRONG + VACUOUS))
 
 
-def test_each_reply_says_what_happened():
-    shown = (
-        (("none", "none"), True), (("broken", "none"), True), (("compiles", "none"), True),
-        (("compiles", "none"), False), (("compiles", "unreached"), True), (("compiles", "failed", "KeyError: 3"), False),
-    )  # fmt: skip
-    told = [feedback(Public(*public), "run_tests", named=named) for public, named in shown]
-    assert [text.splitlines()[0] for text in told] == [
-        "No python block was found.", "The program does not compile.", "The program has no run_tests().",
-        "The program compiles.", "The program fails before run_tests() is called.", "run_tests() failed: KeyError: 3",
-    ]  # fmt: skip
+def test_each_outcome_has_its_reply_and_names_run_tests_only_where_the_prompt_did():
+    none, compiles = Public("none", "none"), Public("compiles", "none")
+    shown = [none, Public("broken", "none"), compiles, *(Public("compiles", o, "!") for o in ("unreached", "failed"))]
+    assert len({feedback(public, "run_tests", named=True) for public in shown}) == len(shown)
+    assert "run_tests" not in feedback(compiles, "run_tests", named=False)
 
 
 @pytest.fixture
@@ -113,8 +105,8 @@ def fenced(code):
 
 def test_the_model_sees_what_came_of_its_answer_and_its_states_go_on_token_by_token(scripted, loaded_once):
     answers = ["I cannot.", fenced(LOUD), fenced(WRONG + VACUOUS)]
-    (trace,), graded = scripted(answers, cut=("I cannot.",))
-    assert (trace.stop, rewards(trace)) == ("passed", [0.0, 0.5, 3.5])
+    (trace,), rows = scripted(answers, cut=("I cannot.",))
+    assert trace.stop == "passed"
     said = [step.messages[-1][1].splitlines()[0] for step in trace.steps]
     assert "run_tests()" in said[0]
     assert said[1] == "No python block was found."
@@ -126,14 +118,14 @@ def test_the_model_sees_what_came_of_its_answer_and_its_states_go_on_token_by_to
     assert decode(second.ids[len(first.ids) + len(first.action.ids) :]) == "<|im_end|>" + reply.format(said[1])
     assert decode(third.ids[len(second.ids) + len(second.action.ids) :]) == reply.format(said[2])
     assert second.action.ids == loaded_once.completion_ids(answers[1])
-    # Turn by turn, the groups that rows are written of: the labels stay there.
-    assert [[g.rewards[0] for g in groups] for groups in graded] == [[0.0], [0.5], [3.5]]
+    assert [(row["step"], row["reward"]) for row in rows] == [(0, 0.0), (1, 0.5), (2, 3.5)]
+    assert [step.reward for step in trace.steps] == [row["reward"] for row in rows]
 
 
 def test_a_right_answer_without_own_tests_is_paid_and_asked_again(scripted):
     """Ending there would tell the model that the hidden tests passed."""
-    (trace,), _ = scripted([fenced(SOLVED)] * 2, turns=2)
-    assert (rewards(trace), trace.stop) == ([3.5, 3.5], "turns")
+    (trace,), rows = scripted([fenced(SOLVED)] * 2, turns=2)
+    assert ([row["reward"] for row in rows], trace.stop) == ([3.5, 3.5], "turns")
     assert trace.steps[1].messages[-1][1].startswith("The program has no run_tests().")
 
 
@@ -144,17 +136,11 @@ def test_a_trace_without_room_for_another_answer_ends_there(scripted, loaded_onc
 
 
 def test_a_template_without_earlier_answers_is_refused(loaded_once):
-    class Forgetful:
-        all_special_tokens = ()
-
-        def get_added_vocab(self):
-            return {}
-
-        def apply_chat_template(self, chat, **_):
-            return chat[-1]["content"]
-
+    forgetful = SimpleNamespace(
+        all_special_tokens=(), get_added_vocab=dict, apply_chat_template=lambda chat, **_: chat[-1]["content"]
+    )
     with pytest.raises(BadInput, match="its chat template does not show an earlier answer"):
-        between(dataclasses.replace(loaded_once, tokenizer=Forgetful()), (("user", "x"),), "again", None)
+        between(dataclasses.replace(loaded_once, tokenizer=forgetful), (("user", "x"),), "again", None)
 
 
 SMALL = (
@@ -205,7 +191,7 @@ def test_recorded_log_probabilities_are_those_of_the_whole_sequence(loaded_once)
 @pytest.mark.slow
 def test_a_trained_policy_is_that_of_a_run_on_this_model(script, made):
     run = made("train", "--steps", 1, "--max-new", 8, "--teacher-pool", "pairs")
-    asked = ("multi_turn", "tiny", *SMALL, "--who", "trained", "--trained", run)
+    asked = ("multi_turn", "tiny", *SMALL, "--trained", run)
     code, out, err = script(*asked, "--out", "turns")
     assert code == 0, err
     assert "4 traces" in out

@@ -28,16 +28,15 @@ Ids = tuple[int, ...]
 
 @runtime_checkable
 class AuxiliaryLoss(Protocol):
-    """A loss that is added to the policy's."""
+    """A loss that is added to the policy's. `metrics`: names of numbers that add up over micro-batches and processes, as the
+    loss does."""
 
     @property
     def name(self) -> str: ...
     @property
     def weight(self) -> float: ...
     @property
-    def metrics(self) -> tuple[str, ...]:
-        """Names of its metrics: numbers that add up over micro-batches and processes, as the loss does."""
-        ...
+    def metrics(self) -> tuple[str, ...]: ...
 
     def losses(self, learner: Learner) -> Iterator[LossOutputs]:
         """Yields this process's micro-batches; over all processes they add up to the loss, without its weight."""
@@ -67,11 +66,6 @@ class Hinted:
     behaviour_logps: tuple[float, ...] | None = None
 
 
-def logits_of(hidden: Float[Tensor, "t d"], model: Any) -> Float[Tensor, "1 t v"]:
-    """Returns logits in float32, or in float64 for float64."""
-    return (hidden @ head_of(model).weight.T).to(torch.promote_types(hidden.dtype, torch.float32))[None]
-
-
 def distilled(
     learner: Learner, rows: Sequence[Hinted], teacher: Any, loss: Callable[[Tensor, Tensor, Hinted], Tensor],
     reading: Callable[[], AbstractContextManager[None]] = nullcontext,
@@ -82,8 +76,11 @@ def distilled(
     computed again in the backward pass, so that only one row's logits are in memory.
     """
 
+    def logits(hidden: Float[Tensor, "t d"], model: Any) -> Float[Tensor, "1 t v"]:
+        return (hidden @ head_of(model).weight.T).to(torch.promote_types(hidden.dtype, torch.float32))[None]
+
     def part(ours: Float[Tensor, "t d"], theirs: Float[Tensor, "t e"], row: Hinted) -> Float[Tensor, ""]:
-        return loss(logits_of(ours, learner.model), logits_of(theirs, teacher), row)
+        return loss(logits(ours, learner.model), logits(theirs, teacher), row)
 
     plain = [(r.prompt_ids, r.completion_ids) for r in rows]
     hinted = [(r.hinted_ids, r.completion_ids) for r in rows]

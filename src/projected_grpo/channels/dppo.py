@@ -12,12 +12,7 @@ micro-batches (upstream's compute_loss, loss.py:285).
 Two mistakes that are easy to make, and that tests/references pins: the quadratic term over kept tokens alone, and adv_tau in
 its place.
 
-`dppo` is a custom loss for prime-rl as it stands:
-
-    [trainer.loss]
-    type = "custom"
-    import_path = "projected_grpo.channels.dppo.dppo"
-    kwargs = { kl_tau = 1e-3 }
+`dppo` is a custom loss for prime-rl: [trainer.loss] type = "custom", import_path = "projected_grpo.channels.dppo.dppo".
 
 Deviation: tokens that are masked or dropped never enter exp, so that an infinite or NaN log-probability there changes
 nothing (upstream multiplies by the mask: 0 x inf is NaN). A kept token's log-ratio is not clamped.

@@ -78,7 +78,11 @@ def hint_distill(
     """
     student, teacher = student_logits[mask], teacher_logits.detach()[mask].to(student_logits)
     if options.mode == "sampled_token":
-        values = at_sampled_token(student / options.temperature, teacher / options.temperature, token_ids[mask])
+        chosen = token_ids[mask][:, None]
+        ours, theirs = (
+            (x / options.temperature).log_softmax(-1).gather(-1, chosen).squeeze(-1) for x in (student, teacher)
+        )
+        values = (ours - theirs).detach() * ours  # its gradient is the policy gradient of the reverse KL
     else:
         values = divergence(student, teacher, options)
     mean = values.detach().sum() / max(len(values), 1)
@@ -119,13 +123,3 @@ def _relative_entropy(p: Float[Tensor, "n v"], q: Float[Tensor, "n v"]) -> Float
     there = mass > 0
     zero = torch.zeros_like(p)
     return mass * (torch.where(there, p, zero) - torch.where(there, q, zero))
-
-
-def at_sampled_token(
-    student_logits: Float[Tensor, "n v"], teacher_logits: Float[Tensor, "n v"], token_ids: Int[Tensor, " n"]
-) -> Float[Tensor, " n"]:
-    """(log p - log q), held fixed, times log p: its gradient is the policy gradient of the reverse KL."""
-    student, teacher = (
-        logits.log_softmax(-1).gather(-1, token_ids[:, None]).squeeze(-1) for logits in (student_logits, teacher_logits)
-    )
-    return (student - teacher).detach() * student

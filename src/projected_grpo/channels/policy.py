@@ -135,14 +135,8 @@ def policy_loss(
         mean_ratio = torch.where(mask, ratio, zero).sum(1) / lengths
         beyond = (ratio <= 1 - clip_low + AT_BOUND) | (ratio >= 1 + clip_high - AT_BOUND)
         at_clip = (mask & (cut if kind == "dppo" else beyond)).sum(1) / lengths  # dppo bounds probabilities, not ratios
-    per_sample = per_token.sum(1) / _denominator(kind, lengths, rows, max_new, tokens)
-    return LossTerms(per_sample, mean_ratio, kl_sum, at_clip)
-
-
-def _denominator(
-    kind: PolicyLoss, lengths: Tensor, rows: int, max_new: int, tokens: int | None
-) -> Tensor:  # [b] or a scalar, whole numbers
-    """What each row's sum over tokens is divided by."""
     if kind in PER_TOKEN:
-        return lengths.new_tensor(max(tokens or 0, 1))
-    return (torch.full_like(lengths, max_new) if kind == "dr_grpo" else lengths.clamp(min=1)) * rows
+        divisor = lengths.new_tensor(max(tokens or 0, 1))
+    else:
+        divisor = (torch.full_like(lengths, max_new) if kind == "dr_grpo" else lengths.clamp(min=1)) * rows
+    return LossTerms(per_token.sum(1) / divisor, mean_ratio, kl_sum, at_clip)

@@ -1,5 +1,4 @@
-"""Preference pairs at the replayed steps of a trace, from the disagreement of N frozen teachers, and what is counted of
-them.
+"""Preference pairs at the replayed steps of a trace, from the disagreement of N frozen teachers.
 
 At a state the student did one thing and each teacher proposes one. Where more than half of the teachers propose the same,
 that is the majority's action, and
@@ -7,13 +6,12 @@ that is the majority's action, and
     majority > student     where the student did something else
     student > minority     for each other action that a teacher proposed and that is not the student's
 
-Without a majority nothing is known, and there is no pair. No reward and no ground truth takes part: a teacher's proposal is
-text, and so is the student's.
+Without a majority there is no pair. No reward and no ground truth takes part.
 
-Do the pairs say more than chance? Each has a number (for instance the student's log-probability of the chosen action
-minus that of the rejected one), and so have pairs drawn at random from the same states' actions. KL(pairs || random)
-between the two histograms is above 0 for any two finite samples, so it is read with its null: the same KL after the
-labels "pair" and "random" are dealt out again, many times, of whole blocks of pairs.
+Do the pairs say more than chance? Each has a number (the student's log-probability of the chosen action minus that of the
+rejected one), and so have pairs drawn at random from the same states' actions. KL(pairs || random) between the two
+histograms is above 0 for any two finite samples, so it is read with its null: the same KL after the labels "pair" and
+"random" are dealt out again, many times, of whole blocks of pairs.
 """
 
 import bisect
@@ -22,7 +20,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 
 @dataclass(frozen=True)
@@ -49,11 +47,9 @@ class PreferencePair:
 
 
 def pairs_of(step: Proposals, key: Callable[[Any], Hashable]) -> list[PreferencePair]:
-    """The pairs of one step, the majority's first, minorities by falling votes and then in the order of their first
-    proposal.
+    """Returns the pairs of one step, the majority's first, minorities by falling votes, then as they were first proposed.
 
-    key: what two actions must share to count as the same one (for instance their text without white space at the end).
-    Of equal ones the first that was proposed represents all.
+    key: what two actions share that count as the same one. The first that was proposed represents all.
     """
     first = {key(action): action for action in reversed(step.teachers)}
     (top, most), *others = Counter(key(action) for action in step.teachers).most_common()
@@ -71,16 +67,15 @@ def pairs_of(step: Proposals, key: Callable[[Any], Hashable]) -> list[Preference
 def random_pairs(
     steps: Sequence[Proposals], n: int, seed: int | str, key: Callable[[Any], Hashable]
 ) -> list[tuple[Any, Any, Any]]:
-    """n pairs (state, one action, another) drawn at random: a step by chance, then two different actions of it by
-    chance, each action of a step as likely as any other; of equal ones the student's, or the first, represents all."""
+    """Returns n pairs (state, one action, another): a step by chance, then two different actions of it, each as likely as
+    any other; of equal ones the student's, or the first, represents all."""
     actions = [list({key(a): a for a in reversed((s.student, *s.teachers))}.values()) for s in steps]
     able = [i for i, found in enumerate(actions) if len(found) > 1]
     draw = random.Random(seed)
     return [(steps[i].state, *draw.sample(actions[i], 2)) for i in (draw.choice(able) for _ in range(n))]
 
 
-@dataclass(frozen=True)
-class FromRandom:
+class FromRandom(NamedTuple):
     """How far the pairs' numbers are from those of random pairs."""
 
     kl: float
@@ -100,11 +95,11 @@ def kl_from_random(
     deals: int = 999,
     seed: int = 0,
 ) -> FromRandom | None:
-    """KL of the pairs' numbers from the random pairs', with its null. None with fewer than 2 pairs per bin.
+    """Returns the KL of the pairs' numbers from the random pairs', with its null; None with fewer than 2 pairs per bin.
 
-    blocks: of each pair, for instance its trace; the random one at the same place belongs to it, and a deal changes the
-    sides of whole blocks, since numbers of one block are not independent. bins: of equal counts over both samples together;
-    equal numbers share a bin. Each bin of each histogram has half a count more, so that none is empty.
+    blocks: of each pair and of the random one at the same place; a deal changes the sides of whole blocks, since numbers of
+    one block are not independent. bins: of equal counts over both samples together; equal numbers share a bin. Each bin of
+    each histogram has half a count more, so that none is empty.
     """
     if len(pairs) < 2 * bins:
         return None

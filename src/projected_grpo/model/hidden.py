@@ -20,15 +20,6 @@ def middle_layer(model: Any) -> int:
     return max(1, round(len(model.base_model.layers) / 2))
 
 
-@contextmanager
-def _hooked(model: Any, layer: int, hook: Any) -> Generator[None]:
-    handle = model.base_model.layers[layer - 1].register_forward_hook(hook)
-    try:
-        yield
-    finally:
-        handle.remove()
-
-
 @torch.no_grad()
 def mean_hidden(
     loaded: LoadedModel, prompts: Sequence[Sequence[int]], completions: Sequence[Sequence[int]], token_budget: int
@@ -37,7 +28,8 @@ def mean_hidden(
     completion."""
     model, seen = loaded.model, list[Tensor]()
     out = torch.zeros(len(prompts), model.config.hidden_size, device=model.device)
-    with _hooked(model, middle_layer(model), lambda _module, _args, h: seen.append(h)):
+    layer = model.base_model.layers[middle_layer(model) - 1]
+    with layer.register_forward_hook(lambda _module, _args, h: seen.append(h)):
         for chosen, batch in token_batches(prompts, completions, token_budget, loaded.pad_id, model.device):
             model.base_model(input_ids=batch.input_ids, use_cache=False)
             mask = batch.completion_mask[..., None]
@@ -54,5 +46,5 @@ def ablated(model: Any, layer: int, direction: Float[Tensor, " d"]) -> Generator
         d = direction.to(h)
         return h - (h @ d)[..., None] * d
 
-    with _hooked(model, layer, without):
+    with model.base_model.layers[layer - 1].register_forward_hook(without):
         yield

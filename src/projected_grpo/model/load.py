@@ -72,11 +72,8 @@ def hash_parameters(named: Iterable[tuple[str, torch.Tensor]]) -> str:
 
 
 def fixed_order(device: torch.device) -> None:
-    """From now on a CUDA device's kernels add up in one fixed order; what has no such kernel warns, by its name. Elsewhere
-    nothing is changed.
-
-    cuBLAS reads its variable when it is first used: before that this SHOULD be called.
-    """
+    """From now on a CUDA device's kernels add up in one fixed order; what has no such kernel warns, by its name. SHOULD be
+    called before cuBLAS is first used, which then reads its variable."""
     if device.type == "cuda":
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.use_deterministic_algorithms(True, warn_only=True)
@@ -148,11 +145,7 @@ def load_folder(
 def check_whole(name: str, model: Any, tokenizer: Any, found: Mapping[str, Any]) -> None:
     """BadInput when weights and config.json do not fit (`found`: transformers' loading info), as it fills what is missing
     with random numbers; or when the tokenizer cannot read a word, end a text, or has more tokens than the model."""
-    faults = []
-    for what, keys in found.items():
-        for key in sorted(keys)[:1]:
-            named = key if isinstance(key, str) else f"{key[0]}, {tuple(key[1])} and not {tuple(key[2])}"
-            faults.append(f"{what.removesuffix('_keys')} for its config.json: {named}")
+    faults = [f"{what.removesuffix('_keys')} for its config.json: {min(keys)}" for what, keys in found.items() if keys]
     ids = tokenizer("return", add_special_tokens=False)["input_ids"]
     if tokenizer.eos_token_id is None or tokenizer.decode(ids).strip() != "return":
         faults.append("its tokenizer has no vocabulary or no end-of-sequence token")
@@ -210,7 +203,7 @@ def probe_logits(model: Any) -> Float[torch.Tensor, "n v"]:
 
 @contextmanager
 def without_warnings() -> Generator[None]:
-    """Silences PEFT, which warns in many lines of what is checked here; not where it does not know a setting."""
+    """Silences PEFT, which warns of what is checked here; not where it does not know a setting."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         warnings.filterwarnings("default", message="Unexpected keyword arguments")

@@ -1,5 +1,5 @@
 """From token ids to log-probabilities of completion tokens: micro-batches, and the product with the vocabulary without the
-[B, T, vocab] logits tensor. Masks come from lengths, never from a padding token, and no text is tokenised here.
+[B, T, vocab] logits tensor. Masks come from lengths, never from a padding token.
 
 TokenBatch    prompt + completion, a row per sample: per-sample gradients can be taken
 SharedBatch   the prompt once for its whole group: the same numbers and the same summed gradient, faster
@@ -31,11 +31,8 @@ Side = tuple[Sequence[int], Sequence[int]]
 
 @dataclass(frozen=True)
 class TokenBatch:
-    """Prompts followed by completions, padded on the right.
-
-    Causal attention never looks at right padding, so no attention mask is needed and a sample's numbers do not depend
-    on what it is batched with.
-    """
+    """Prompts followed by completions, padded on the right: causal attention never looks there, so no mask is needed and a
+    sample's numbers do not depend on what it is batched with."""
 
     input_ids: Int[Tensor, "b t"]
     completion_mask: Bool[Tensor, "b t"]
@@ -76,10 +73,7 @@ def token_batch(
 
 
 def micro_batches(lengths: Sequence[int], token_budget: int) -> list[list[int]]:
-    """Rows grouped, longest first, so that rows x longest row stays within the budget (one row may exceed it alone).
-
-    Sorting by length keeps padding small; the order is a pure function of the lengths.
-    """
+    """Rows grouped, longest first, so that rows x longest row stays within the budget (one row may exceed it alone)."""
     order = sorted(range(len(lengths)), key=lambda i: (-lengths[i], i))
     batches: list[list[int]] = []
     for i in order:
@@ -199,11 +193,13 @@ def shared_batch(
     )
 
 
-def shared_micro_batches(
-    prompts: Sequence[Sequence[int]], completions: Sequence[Sequence[int]], token_budget: int
-) -> list[list[int]]:
-    """Rows grouped by prompt, longest first, so that prompts x longest prompt + rows x longest completion stays within the
-    budget (one row may exceed it alone). A group that does not fit is cut, and its prompt run once per part."""
+def shared_batches(
+    prompts: Sequence[Sequence[int]], completions: Sequence[Sequence[int]], token_budget: int, pad_id: int,
+    device: torch.device,
+) -> Iterator[tuple[list[int], SharedBatch]]:  # fmt: skip
+    """Yields micro-batches as `token_batches`, each prompt once: rows grouped by prompt, longest first, so that prompts x
+    longest prompt + rows x longest completion stays within the budget (one row may exceed it alone). A group that does not
+    fit is cut, and its prompt run once per part."""
     order = sorted(range(len(prompts)), key=lambda i: (-len(prompts[i]), tuple(prompts[i]), -len(completions[i]), i))
     batches: list[list[int]] = []
     distinct = longest = 0
@@ -219,15 +215,7 @@ def shared_micro_batches(
                 continue
         batches.append([i])
         distinct, longest = 1, len(completions[i])
-    return batches
-
-
-def shared_batches(
-    prompts: Sequence[Sequence[int]], completions: Sequence[Sequence[int]], token_budget: int, pad_id: int,
-    device: torch.device,
-) -> Iterator[tuple[list[int], SharedBatch]]:  # fmt: skip
-    """Yields micro-batches as `token_batches`, each prompt once."""
-    for chosen in shared_micro_batches(prompts, completions, token_budget):
+    for chosen in batches:
         yield chosen, shared_batch([prompts[i] for i in chosen], [completions[i] for i in chosen], pad_id, device)
 
 
@@ -313,11 +301,8 @@ def head_of(model: Any) -> Any:
 def completion_logps(
     model: Any, batch: TokenBatch | SharedBatch, temperature: float = 1.0, chunk: int = CHUNK
 ) -> Float[Tensor, "b t"]:
-    """Log-probability of every completion token, where the batch's loss mask is True; 0 elsewhere.
-
-    `model` is a Hugging Face causal LM: its backbone is `base_model`, its vocabulary `get_output_embeddings()`. ValueError
-    as in head_of.
-    """
+    """Log-probability of every completion token under a Hugging Face causal LM, where the batch's loss mask is True; 0
+    elsewhere. ValueError as in head_of."""
     head, mask = head_of(model), batch.loss_mask
     logps = token_logps(batch.states(model), head.weight, batch.targets[mask], temperature, chunk)
     # masked_scatter keeps masked positions at an exact 0 with no gradient, whatever the model gives for padding.

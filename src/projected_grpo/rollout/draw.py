@@ -1,7 +1,6 @@
 """Which token comes next: probabilities, and the randomness that chooses among them.
 
-The randomness of a completion depends on its prompt's key and its place in the group, and on nothing that has a state: the
-other prompts of a batch and the number of processes change no draw, and a resumed run has no generator to restore.
+The randomness of a completion depends on its prompt's key and its place in the group, and on nothing that has a state.
 
 Top-p by rejection: a token is drawn from all of them, and only a row whose token fell outside the nucleus is sorted and
 drawn again, from the nucleus alone. That is the truncated distribution exactly, and the sort of the vocabulary, a quarter of
@@ -105,8 +104,7 @@ def _passed(masses: Float[Tensor, "b n"], u: Float[Tensor, " b"]) -> tuple[Int[T
     ends = masses.cumsum(1)
     total = ends[:, -1:]
     at = torch.minimum(u[:, None] * total, torch.nextafter(total, torch.zeros_like(total)))
-    place = torch.searchsorted(ends, at, right=True).clamp(
-        max=masses.shape[1] - 1
-    )  # NaN is nowhere: the sampler sees it
+    # NaN is nowhere: the sampler sees it
+    place = torch.searchsorted(ends, at, right=True).clamp(max=masses.shape[1] - 1)
     rest = (at - pad(ends, (1, 0)).gather(1, place)) / masses.gather(1, place)
     return place.squeeze(1), rest.squeeze(1).clamp(0, 1 - 2**-53)

@@ -1,14 +1,11 @@
-"""Live groups: sample completions from the policy being trained, and record the log-probability of every token.
+"""Live groups: sample completions from the policy being trained, and record the log-probability of every token."""
 
-The adapter is folded into the weights meanwhile, so sampling runs at the plain model's speed.
-"""
-
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from torch import Tensor
 
 from projected_grpo.ledger.errors import NonFinite
@@ -42,61 +39,51 @@ def sample_tokens(
 ) -> list[Sampled]:
     """`group_size` completions per prompt, groups one after the other. One key per prompt decides its draws.
 
-    A completion ends with its first end-of-sequence token, or after max_new tokens. `on_ended` gets each completion by its
-    place in that list, some at a time, while others are still being sampled. Raises NonFinite where logits are not finite.
+    A completion ends with its first end-of-sequence token, or after max_new tokens. Rows that have ended leave the batch, a
+    good part of it at a time. `on_ended` gets each completion by its place in that list, some at a time, while others are
+    still being sampled. Raises NonFinite where logits are not finite.
     """
+    sampled: dict[int, Sampled] = {}
     with torch.no_grad(), packed_queries(loaded.model):
-        u = uniforms(keys, group_size, params.max_new)
-        sampled: dict[int, Sampled] = {}
-        for ended in _decode(loaded, prompts, group_size, params, u):
-            sampled |= ended
+        decoder = decoder_for(loaded, prompts, group_size)
+        logits = decoder.logits
+        n, device = len(logits), logits.device
+        u = uniforms(keys, group_size, params.max_new).to(device)
+        eos = torch.tensor(sorted(loaded.eos_ids), device=device)
+        tokens = torch.zeros((n, params.max_new), dtype=torch.long, device=device)
+        logps = torch.zeros((n, params.max_new), device=device)
+        lengths = torch.full((n,), params.max_new, device=device)
+        rows = torch.arange(n, device=device)  # which completion each row of the batch is
+        going = torch.ones(n, dtype=torch.bool, device=device)
+
+        def finish(which: Int[Tensor, " k"]) -> None:
+            if not logps[which].isfinite().all():
+                raise NonFinite(
+                    "sampling: the model's logits are not finite; its weights, or what was trained of them, hold NaN or "
+                    "infinity"
+                )
+            parts = zip(which.tolist(), *(t[which].tolist() for t in (tokens, logps, lengths)), strict=True)
+            ended = {i: (t[:length], p[:length]) for i, t, p, length in parts}
+            sampled.update(ended)
             on_ended(ended)
+
+        for i in range(params.max_new):
+            token, logp = draw(logits, params, u[rows, i])
+            tokens[rows, i], logps[rows, i] = token, logp
+            ended = going & torch.isin(token, eos)
+            lengths[rows[ended]] = i + 1
+            going = going & ~ended
+            left = int(going.sum())
+            if i + 1 == params.max_new or not left:
+                break
+            if left <= decoder.drop_below * len(going):
+                finish(rows[~going])
+                keep = going.nonzero().flatten()
+                decoder.keep(keep)
+                rows, going, token = rows[keep], going[keep], token[keep]
+            logits = decoder.step(token)
+        finish(rows)
     return [sampled[i] for i in range(len(sampled))]
-
-
-def _decode(
-    loaded: LoadedModel,
-    prompts: Sequence[Sequence[int]],
-    group_size: int,
-    params: SamplingParams,
-    u: Float[Tensor, "b t"],
-) -> Generator[dict[int, Sampled]]:
-    """Token by token until every row has ended. Rows that have ended leave the batch, a good part of it at a time."""
-    decoder = decoder_for(loaded, prompts, group_size)
-    logits = decoder.logits
-    n, device = len(logits), logits.device
-    eos = torch.tensor(sorted(loaded.eos_ids), device=device)
-    tokens = torch.zeros((n, params.max_new), dtype=torch.long, device=device)
-    logps = torch.zeros((n, params.max_new), device=device)
-    lengths = torch.full((n,), params.max_new, device=device)
-    rows = torch.arange(n, device=device)  # which completion each row of the batch is
-    going = torch.ones(n, dtype=torch.bool, device=device)
-    u = u.to(device)
-
-    def completions(which: Int[Tensor, " k"]) -> dict[int, Sampled]:
-        if not logps[which].isfinite().all():
-            raise NonFinite(
-                "sampling: the model's logits are not finite; its weights, or what was trained of them, hold NaN or infinity"
-            )
-        parts = zip(*(t[which].tolist() for t in (tokens, logps, lengths)), strict=True)
-        return {i: (t[:length], p[:length]) for i, (t, p, length) in zip(which.tolist(), parts, strict=True)}
-
-    for i in range(params.max_new):
-        token, logp = draw(logits, params, u[rows, i])
-        tokens[rows, i], logps[rows, i] = token, logp
-        ended = going & torch.isin(token, eos)
-        lengths[rows[ended]] = i + 1
-        going = going & ~ended
-        left = int(going.sum())
-        if i + 1 == params.max_new or not left:
-            break
-        if left <= decoder.drop_below * len(going):
-            yield completions(rows[~going])
-            keep = going.nonzero().flatten()
-            decoder.keep(keep)
-            rows, going, token = rows[keep], going[keep], token[keep]
-        logits = decoder.step(token)
-    yield completions(rows)
 
 
 def prompt_batches(prompts: Sequence[T], group_size: int, rollout_batch: int) -> list[Sequence[T]]:

@@ -53,17 +53,33 @@ def _said(action: Action) -> dict[str, str]:
     return {"role": "assistant", "content": action.text}
 
 
-# ---------------------------------------------------------------- verifiers
+def _finish(action: Action) -> str:
+    return "length" if action.truncated else "stop"
 
 
 def to_episode(trace: Trace, header: Header) -> _Record:
-    """Returns a trace as one `Episode` record."""
+    """Returns a trace as one `Episode` of verifiers: its nodes are one path, its calls the sampled nodes."""
+    nodes: list[_Record] = []
+    calls: list[_Record] = []
+    seen = 0  # tokens that nodes hold already
+    for step in trace.steps:
+        action, new = step.action, step.ids[seen:]
+        nodes += [{"message": message} for message in as_chat(step.messages[len(nodes) :])]
+        calls.append({
+            "node": len(nodes), "model": header.model, "sampling": {"temperature": header.temperature},
+            "finish_reason": _finish(action),
+            "usage": {"prompt_tokens": len(step.ids), "completion_tokens": len(action.ids)},
+        })  # fmt: skip
+        nodes.append({
+            "message": _said(action), "sampled": True, "token_ids": [*new, *action.ids],
+            "mask": [False] * len(new) + [True] * len(action.ids), "logprobs": list(action.logps or ()),
+        })  # fmt: skip
+        seen = len(step.ids) + len(action.ids)
     task = {
         "type": "Problem",
         "data": {"id": trace.problem_id, "prompt": as_chat(trace.steps[0].messages)},
         "key": trace.problem_id,
     }
-    nodes, calls = _graph(trace, header)
     last = len(trace.steps) - 1
     trace_of = {
         "version": 1,
@@ -71,7 +87,7 @@ def to_episode(trace: Trace, header: Header) -> _Record:
         "verifiers": {"version": "0.4.0"},
         "task": task,
         "agent": {"config": {"model": header.model}, "name": "agent", "trainable": trace.source == "student"},
-        "nodes": nodes,
+        "nodes": [{"parent": i - 1 if i else None, "timestamp": 0.0, **node} for i, node in enumerate(nodes)],
         "calls": calls,
         "rewards": {f"turn_{i}": {"score": s.reward, "weight": float(i == last)} for i, s in enumerate(trace.steps)},
         "info": {"projected_grpo": {**_facts(trace), "header": asdict(header)}},
@@ -90,36 +106,8 @@ def to_episode(trace: Trace, header: Header) -> _Record:
     return record
 
 
-def _graph(trace: Trace, header: Header) -> tuple[list[_Record], list[_Record]]:
-    """Returns the message nodes, one path, and the model calls that committed them."""
-    nodes: list[_Record] = []
-    calls: list[_Record] = []
-    seen = 0  # tokens that nodes hold already
-
-    def add(message: dict[str, str], **more: Any) -> None:
-        parent = len(nodes) - 1 if nodes else None
-        nodes.append({"parent": parent, "message": message, "timestamp": 0.0, **more})
-
-    for step in trace.steps:
-        for message in as_chat(step.messages[len(nodes) :]):
-            add(message)
-        action, new = step.action, step.ids[seen:]
-        calls.append({
-            "node": len(nodes), "model": header.model, "sampling": {"temperature": header.temperature},
-            "finish_reason": "length" if action.truncated else "stop",
-            "usage": {"prompt_tokens": len(step.ids), "completion_tokens": len(action.ids)},
-        })  # fmt: skip
-        mask = [False] * len(new) + [True] * len(action.ids)
-        add(_said(action), sampled=True, token_ids=[*new, *action.ids], mask=mask, logprobs=list(action.logps or ()))
-        seen = len(step.ids) + len(action.ids)
-    return nodes, calls
-
-
-# ---------------------------------------------------------------- OpenEnv
-
-
 def to_record(trace: Trace) -> _Record:
-    """Returns a trace as one `EpisodeRecord`. BadInput when its log-probabilities were not recorded."""
+    """Returns a trace as one `EpisodeRecord` of OpenEnv. BadInput when its log-probabilities were not recorded."""
     last, turns, exchanges = trace.steps[-1], [], []
     for i, step in enumerate(trace.steps):
         action = step.action
@@ -129,7 +117,6 @@ def to_record(trace: Trace) -> _Record:
                 "--keep-token-logps"
             )
         message = {**_said(action), "tool_calls": None}
-        choice = {"message": message, "finish_reason": "length" if action.truncated else "stop"}
         turns.append({
             "node_id": f"{trace.trace_id}/{i}",
             "prompt_token_ids": list(step.ids),
@@ -137,7 +124,7 @@ def to_record(trace: Trace) -> _Record:
             "per_token_logps": list(action.logps),
             "loss_mask": [0] * len(step.ids) + [1] * len(action.ids),
             "request": {"messages": as_chat(step.messages), "tools": None},
-            "response": {"choices": [choice]},
+            "response": {"choices": [{"message": message, "finish_reason": _finish(action)}]},
             "metadata": {"turn": i},
         })  # fmt: skip
         # What the environment answers is what it adds to the chat.

@@ -14,7 +14,7 @@ from projected_grpo.data.problems import load_problems
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.files import content_hash
 from projected_grpo.ledger.folder import finished_manifest
-from projected_grpo.ledger.step_file import Row, in_groups, iter_run
+from projected_grpo.ledger.step_file import in_groups, iter_run
 from projected_grpo.prompts import Messages, from_chat, messages_for
 from projected_grpo.traces.record import Action, Header, Step, Trace
 from projected_grpo.worlds.builtin import pool_pairs
@@ -59,25 +59,19 @@ def header_of(manifest: Mapping[str, Any]) -> Header:
 def _traces(run: Path, chats: Mapping[str, Messages], hint: str) -> Iterator[Trace]:
     for step, rows in enumerate(iter_run(run)):
         for group, row in ((i, row) for i, of_group in enumerate(in_groups(rows)) for row in of_group):
-            trace_id = f"step {step}, group {group}, sample {row['sample_id']}"
+            problem, group_of = row["problem_id"], f"step {step}, group {group}"
+            trace_id = f"{group_of}, sample {row['sample_id']}"
+            # the chat that the prompt was rendered from: the text of each message is in it
+            setups = SETUPS if problem in chats else ()
+            asked = [from_chat(messages_for(chats[problem], hint, setup)) for setup in setups]
+            fit = [chat for chat in asked if all(content.strip() in row["prompt"] for _, content in chat)]
+            if not fit:
+                raise BadInput(
+                    f"{run}: {trace_id}: its prompt is not made of what problem {problem} says now; put back the problems "
+                    "that the run was sampled on"
+                )
             logps = None if row["behaviour_logps"] is None else tuple(row["behaviour_logps"])
             action = Action(row["completion"], tuple(row["completion_ids"]), logps, row["truncated"])
-            messages = _messages(row, chats, hint, f"{run}: {trace_id}")
-            yield Trace(
-                trace_id, f"step {step}, group {group}", row["problem_id"], row["source"],
-                step if row["source"] == "student" else None, "turns",
-                (Step(messages, tuple(row["prompt_ids"]), action, float(row["reward"]), done=True),),
-            )  # fmt: skip
-
-
-def _messages(row: Row, chats: Mapping[str, Messages], hint: str, place: str) -> Messages:
-    """Returns the chat that a row's prompt was rendered from: the text of each message is in it."""
-    problem = row["problem_id"]
-    for setup in SETUPS if problem in chats else ():
-        chat = from_chat(messages_for(chats[problem], hint, setup))
-        if all(content.strip() in row["prompt"] for _, content in chat):
-            return chat
-    raise BadInput(
-        f"{place}: its prompt is not made of what problem {problem} says now; put back the problems that the run was "
-        "sampled on"
-    )
+            policy_step = step if row["source"] == "student" else None
+            answered = Step(fit[0], tuple(row["prompt_ids"]), action, float(row["reward"]), done=True)
+            yield Trace(trace_id, group_of, problem, row["source"], policy_step, "turns", (answered,))

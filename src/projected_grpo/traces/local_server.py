@@ -25,12 +25,10 @@ def served(folders: Sequence[Path], port: int, log: Path) -> Generator[str]:
     model's name is str(folder). One model is loaded before the endpoint is up, and other names are refused by the server;
     each of several at its first request. BadInput when the port is taken, or the server does not come up.
     """
-    with socket.socket() as s:
-        s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the server does: one that just ended is gone
-        try:
-            s.bind((HOST, port))
-        except (OSError, OverflowError) as e:
-            raise BadInput(f"--port {port}: cannot be listened on ({e}); choose another") from e
+    try:
+        socket.create_server((HOST, port)).close()
+    except (OSError, OverflowError) as e:
+        raise BadInput(f"--port {port}: cannot be listened on ({e}); choose another") from e
     models = map(str, folders) if len(folders) == 1 else ("--model-timeout", "-1")
     argv = [sys.executable, "-m", "transformers.cli.transformers", "serve", *models, "--reasoning", "off", "--host", HOST,
             "--port", str(port)]  # fmt: skip
@@ -39,22 +37,22 @@ def served(folders: Sequence[Path], port: int, log: Path) -> Generator[str]:
         server = subprocess.Popen(
             argv, stdout=out, stderr=subprocess.STDOUT, start_new_session=True, preexec_fn=die_with_parent
         )
+    # without the proxy of the environment, which does not know this machine's servers
+    direct, deadline = urllib.request.build_opener(urllib.request.ProxyHandler({})), time.monotonic() + PATIENCE_S
     try:
-        _wait_until_up(server, f"http://{HOST}:{port}/health", log)
+        up = False
+        while not up and server.poll() is None and time.monotonic() < deadline:
+            with contextlib.suppress(OSError), direct.open(f"http://{HOST}:{port}/health", timeout=5):
+                up = True
+            time.sleep(0.2)
+        if not up:
+            said = " ".join(log.read_text("utf-8", "replace").split())[-200:]
+            raise BadInput(
+                f"`transformers serve` is not up (exit code {server.poll()}): {said}; {log} has its whole output"
+            )
         yield f"http://{HOST}:{port}/v1"
     finally:
         end(server, GRACE_S)
-
-
-def _wait_until_up(server: subprocess.Popen[bytes], url: str, log: Path) -> None:
-    # without the proxy of the environment, which does not know this machine's servers
-    direct, deadline = urllib.request.build_opener(urllib.request.ProxyHandler({})), time.monotonic() + PATIENCE_S
-    while server.poll() is None and time.monotonic() < deadline:
-        with contextlib.suppress(OSError), direct.open(url, timeout=5):
-            return
-        time.sleep(0.2)
-    said = " ".join(log.read_text("utf-8", "replace").split())[-200:]
-    raise BadInput(f"`transformers serve` is not up (exit code {server.poll()}): {said}; {log} has its whole output")
 
 
 def table_of(url: str, model: str, name: str, max_tokens: int) -> str:

@@ -10,16 +10,13 @@ from the chat template behind a placeholder and tokenised alone, so no sampled t
 tokens that an answer or an error message spells out in letters stay letters.
 """
 
-import dataclasses
 import shutil
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from uuid import uuid4
-
-from loguru import logger
 
 from loophole_grader import Public, public_of
 from loophole_grader.hints import HINTS
@@ -30,18 +27,18 @@ from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import check_new, open_run, read_manifest, update_manifest
 from projected_grpo.ledger.rates import mean, rates
 from projected_grpo.ledger.rows import rows_of
-from projected_grpo.ledger.step_file import iter_run, write_step
+from projected_grpo.ledger.step_file import Row, iter_run, write_step
 from projected_grpo.model.load import LoadedModel
 from projected_grpo.prompts import Messages, apply_template, as_chat, from_chat, messages_for, without_specials
-from projected_grpo.records import Group, Problem, Source
+from projected_grpo.records import Problem, Source
 from projected_grpo.rollout.sample import Prompt, prompt_batches
-from projected_grpo.run.prepare import default_out, load, log_isolation, show_text
+from projected_grpo.run.prepare import default_out, load, log_isolation
 from projected_grpo.run.trained import load_trained
 from projected_grpo.traces.from_run import header_of
 from projected_grpo.traces.record import Action, Step, Stop, Trace, open_traces, write_traces
 from projected_grpo.traces.settings import MultiTurnConfig
 
-FILE, PARTS = "traces.jsonl.gz", "parts"
+FILE = "traces.jsonl.gz"
 
 
 # ---------------------------------------------------------------- the environment
@@ -66,9 +63,9 @@ def play(
     problems: Sequence[tuple[int, Problem, Prompt]],
     source: Source,
     policy_step: int | None = None,
-) -> tuple[list[Trace], list[list[Group]], dict[str, float]]:
-    """Returns `group_size` traces of each (place, problem, prompt); the graded groups of each turn, one of a single rollout
-    per trace that was still going on; seconds of sampling and grading. `source`, `policy_step`: who acts, as in a Trace.
+) -> tuple[list[Trace], list[Row]]:
+    """Returns `group_size` traces of each (place, problem, prompt), and the step file's rows, in which a step is a turn.
+    `source`, `policy_step`: who acts, as in a Trace.
 
     Fold the adapter first. Draws depend on seed, place, sample and turn alone. Raises GraderError as in `live_groups`, and
     BadInput when the chat template leaves earlier answers out.
@@ -78,52 +75,42 @@ def play(
         chat = from_chat(messages_for(problem.messages, config.hint, config.prompt_setup))
         episodes += [Episode(place, sample, problem, prompt, chat) for sample in range(config.group_size)]
     tasks = {problem.problem_id: problem.task for _, problem, _ in problems}
-    graded: list[list[Group]] = []
-    seconds = {"generate": 0.0, "grade": 0.0}
+    out: list[Row] = []
     for turn in range(config.turns):
         going = [episode for episode in episodes if episode.stop is None]
         if not going:
             break
         keys = [f"turns {config.seed} {e.place} {e.sample} {turn}" for e in going]
         prompts = [e.prompt for e in going]
-        groups, verdicts, timing = live_groups(config, loaded, prompts, tasks, 1, keys, source, loophole=True)
-        seconds = {part: seconds[part] + timing[part] for part in seconds}
-        graded.append([])
-        for episode, group, (verdict,) in zip(going, groups, verdicts, strict=True):
-            placed = dataclasses.replace(group.rollouts[0], sample_id=episode.sample)
-            graded[-1].append(dataclasses.replace(group, rollouts=(placed,)))
-            act(config, loaded, episode, group, public_of(verdict), is_last=turn == config.turns - 1)
+        groups, verdicts, seconds = live_groups(config, loaded, prompts, tasks, 1, keys, source, loophole=True)
+        values = {"timing": {**seconds, "total": sum(seconds.values())}}
+        for e, group, (verdict,) in zip(going, groups, verdicts, strict=True):
+            rollout = replace(group.rollouts[0], sample_id=e.sample)
+            out += rows_of([replace(group, rollouts=(rollout,))], [], values, step=turn, keep_token_logps=True)
+            action = Action(rollout.completion, rollout.completion_ids, rollout.behaviour_logps, rollout.truncated)
+            public, chat, ids = public_of(verdict), e.messages, e.prompt.ids
+            text = feedback(public, e.problem.task.evaluator_name, named=bool(HINTS[config.hint].old))
+            reply = without_specials(loaded.tokenizer, text)
+            tail, added = between(loaded, chat, reply, None if action.truncated else action.ids[-1])
+            after = ids + action.ids + added
+            if public.own_tests == "passed":
+                e.stop = "passed"
+            elif turn == config.turns - 1:
+                e.stop = "turns"
+            elif len(after) + config.max_new > loaded.context:
+                e.stop = "context"
+            else:
+                text = e.prompt.text + loaded.tokenizer.decode(action.ids) + tail
+                e.prompt = Prompt(e.problem.problem_id, text, after)
+                e.messages = (*chat, ("assistant", action.text), ("user", reply))
+            e.steps.append(Step(chat, ids, action, group.rewards[0], e.stop is not None))
     traces = []
     for e in episodes:
         assert e.stop is not None
         group_of = f"problem {e.place}"
         trace_id = f"{group_of}, sample {e.sample}"
         traces.append(Trace(trace_id, group_of, e.problem.problem_id, source, policy_step, e.stop, tuple(e.steps)))
-    return traces, graded, seconds
-
-
-def act(
-    config: MultiTurnConfig, loaded: LoadedModel, episode: Episode, group: Group, public: Public, *, is_last: bool
-) -> None:
-    """Adds the group's one rollout to its episode, and goes on from it or ends."""
-    (rollout,), (reward,) = group.rollouts, group.rewards
-    action = Action(rollout.completion, rollout.completion_ids, rollout.behaviour_logps, rollout.truncated)
-    state, ids = episode.messages, episode.prompt.ids
-    text = feedback(public, episode.problem.task.evaluator_name, named=bool(HINTS[config.hint].old))
-    reply = without_specials(loaded.tokenizer, text)
-    tail, added = between(loaded, state, reply, None if action.truncated else action.ids[-1])
-    after = ids + action.ids + added
-    if public.own_tests == "passed":
-        episode.stop = "passed"
-    elif is_last:
-        episode.stop = "turns"
-    elif len(after) + config.max_new > loaded.context:
-        episode.stop = "context"
-    episode.steps.append(Step(state, ids, action, reward, episode.stop is not None))
-    if episode.stop is None:
-        text = episode.prompt.text + loaded.tokenizer.decode(action.ids) + tail
-        episode.prompt = Prompt(episode.prompt.problem_id, text, after)
-        episode.messages = (*state, ("assistant", action.text), ("user", reply))
+    return traces, out
 
 
 def feedback(public: Public, evaluator: str, *, named: bool) -> str:
@@ -166,41 +153,33 @@ def between(loaded: LoadedModel, messages: Messages, reply: str, last: int | Non
 # ---------------------------------------------------------------- the run
 
 
-def policy_of(config: MultiTurnConfig) -> tuple[LoadedModel, Source, int | None, AbstractContextManager[None]]:
-    """Returns the model, who it is, the optimizer steps that it has taken where it was trained, and a context in which its
-    weights are those of the policy.
-
-    BadInput as in load_model and load_trained, or when --trained is of another model.
-    """
-    if config.who == "base":
-        return load(config), "base", None, nullcontext()
-    if config.who == "teacher":
-        return load(config, config.teacher), "teacher", None, nullcontext()
-    found = load_trained(config.trained, cache=config.cache, device=config.device)
-    asked, trained = ((c.model, c.base_seed) for c in (config, found.config))
-    if asked != trained:
-        text = "--trained {}: trained on --model {} --base-seed {}, not {} {}"
-        raise BadInput(text.format(config.trained, *trained, *asked))
-    return found.loaded, "student", found.steps, found.adapter.folded()
-
-
 def sample_traces(config: MultiTurnConfig) -> int:
     """Samples traces of `n_problems` problems, `group_size` each, up to `turns` turns a trace, and writes them: one trace
-    file, and one step file a turn."""
-    run = default_out(config, "multi_turn", f"{config.who}_seed{config.seed}")
+    file, and one step file a turn. BadInput as in load_model and load_trained, or when --trained is of another model."""
+    of_base = config.trained == Path()
+    run = default_out(config, "multi_turn", f"{'base' if of_base else 'trained'}_seed{config.seed}")
     check_new(run, resume=config.resume)
     log_isolation()
     problems = load_problems(config.problems)[: config.n_problems or None]
-    loaded, source, policy_step, weights = policy_of(config)
+    source: Source = "base" if of_base else "student"
+    policy_step, weights = None, nullcontext()
+    if of_base:
+        loaded = load(config)
+    else:
+        found = load_trained(config.trained, cache=config.cache, device=config.device)
+        loaded, policy_step, weights = found.loaded, found.steps, found.adapter.folded()
+        asked, trained = ((c.model, c.base_seed) for c in (config, found.config))
+        if asked != trained:
+            text = "--trained {}: trained on --model {} --base-seed {}, not {} {}"
+            raise BadInput(text.format(config.trained, *trained, *asked))
     prompts = render_all(config, loaded, problems)
     open_run(
         run, "multi_turn", config, model_hash=loaded.weights_hash, tokenizer_hash=loaded.tokenizer_hash,
         problems_hash=problems_hash(problems), resume=config.resume,
     )  # fmt: skip
-    manifest, parts = read_manifest(run), run / PARTS
+    manifest, parts = read_manifest(run), run / "parts"
     if manifest["finished"]:
-        logger.info(f"{run}: finished; nothing is left to resume")
-        return _summary(run)
+        return summary(run)
     header = header_of(manifest)
     placed = list(zip(range(len(problems)), problems, prompts, strict=True))
     chunks = prompt_batches(placed, config.group_size, config.rollout_batch)
@@ -209,43 +188,32 @@ def sample_traces(config: MultiTurnConfig) -> int:
         for chunk, file in progress(list(enumerate(files)), "traces"):
             if file.exists():
                 continue
-            traces, graded, seconds = play(config, loaded, chunks[chunk], source, policy_step)
-            values = {"timing": {**seconds, "total": sum(seconds.values())}}
-            rows = [rows_of(groups, [], values, step=turn, keep_token_logps=True) for turn, groups in enumerate(graded)]
-            write_step(parts, chunk, [row for of_turn in rows for row in of_turn])
+            traces, rows = play(config, loaded, chunks[chunk], source, policy_step)
+            write_step(parts, chunk, rows)
             write_traces(file, header, traces)  # last: a chunk is done when its traces are there
-            if chunk == 0:  # so that a wrong reply is seen at once
-                for turn, step in enumerate(traces[0].steps):
-                    show_text(f"turn {turn}, {len(step.ids)} tokens before it", step.messages[-1][1])
-                    show_text(f"turn {turn}, reward {step.reward}: {len(step.action.ids)} tokens", step.action.text)
-            logger.info(f"chunk {chunk + 1} of {len(chunks)}: {_stops(traces)}")
     for turn in range(config.turns):
         if rows := [row for part in iter_run(parts) for row in part if row["step"] == turn]:
             write_step(run, turn, rows)
     write_traces(run / FILE, header, (trace for file in files for trace in open_traces(file)[1]))
     update_manifest(run, finished=True)
     shutil.rmtree(parts)
-    return _summary(run)
+    return summary(run)
 
 
-def _stops(traces: Sequence[Trace]) -> str:
-    """Returns how many traces ended for each reason (`Stop`)."""
-    return "ended by " + ", ".join(f"{stop} {n}" for stop, n in sorted(Counter(t.stop for t in traces).items()))
-
-
-def _summary(run: Path) -> int:
-    """The answer in the last lines: rates by turn, and what became of the traces."""
-    traces = list(open_traces(run / FILE)[1])
+def summary(run: Path) -> int:
+    """Prints rates by turn, and why the traces ended."""
     table: list[list[object]] = [["turn", "n", "reward", "hack", "gt_pass", "compiles"]]
     for turn, rows in enumerate(iter_run(run)):
         found = rates(rows)
         table.append([turn, len(rows), mean([r["reward"] for r in rows]), found["hack"], found["gt"], found["form"]])
-    short = any(trace.stop == "context" for trace in traces)
+    traces = list(open_traces(run / FILE)[1])
+    stops = Counter(trace.stop for trace in traces)
     bottom_line(
         run / FILE,
-        "🟡" if short else "🟢",
-        f"{len(traces)} traces, {sum(len(t.steps) > 1 for t in traces)} of two turns or more, {_stops(traces)}"
-        + ("; lower --max-new for more room" if short else ""),
+        "🟡" if stops["context"] else "🟢",
+        f"{len(traces)} traces, {sum(len(t.steps) > 1 for t in traces)} of two turns or more, ended by "
+        + ", ".join(f"{stop} {n}" for stop, n in sorted(stops.items()))
+        + ("; lower --max-new for more room" if stops["context"] else ""),
         table,
     )
     return 0

@@ -1,10 +1,9 @@
-"""Traces: rollouts as (state, action, reward), and their files. Torch-free, and without a label: the reward is all that
-whoever trains on a trace learns of its worth.
+"""Traces: rollouts as (state, action, reward), and their files. Torch-free, and without a label.
 
     state 0 -> action 0 -> reward 0 -> state 1 = state 0 + action 0 + what the environment said -> action 1 -> ...
 
-Token ids are the truth. A state's ids are what the model read, whole; those of a later state begin with the ids of the state
-and the action before it, so a trace is one sequence, and no completion is ever tokenised again.
+A state's ids are what the model read, whole. Those of a later state begin with the ids of the state and the action before
+it: a trace is one sequence, and no completion is tokenised again.
 
 A file is gzipped JSON lines, a header and then a trace a line. No field is optional and none can be added:
 
@@ -38,10 +37,9 @@ class Action:
     text: str
     """Special tokens left out."""
     ids: tuple[int, ...]
-    """As they were sampled; the first end-of-sequence token is the last one, unless `truncated`."""
+    """As they were sampled; unless `truncated`, the last one is the end-of-sequence token."""
     logps: tuple[float, ...] | None
-    """Log-probability of each token under the policy that sampled it, in nats at the sampling temperature; None: not
-    recorded."""
+    """Log-probability of each token, in nats at the sampling temperature; None: not recorded."""
     truncated: bool
     """Cut at the longest completion."""
 
@@ -58,7 +56,6 @@ class Step:
     reward: float
     """Of this action, in points."""
     done: bool
-    """Nothing comes after it."""
 
 
 @dataclass(frozen=True)
@@ -79,12 +76,11 @@ class Trace:
 
 @dataclass(frozen=True)
 class State:
-    """The chat before one action: what teachers are asked about."""
+    """The chat before one action: all that a teacher is sent."""
 
     state_id: str
     trace_id: str
     messages: Messages
-    """All that a teacher is sent."""
 
 
 def states_of(traces: Iterable[Trace]) -> list[State]:

@@ -1,11 +1,9 @@
 """Options of `just multi-turn` and `just ask-teachers`. No torch here: --help stays fast."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
-from projected_grpo.config import Sampling, at_least
+from projected_grpo.config import Sampling
 from projected_grpo.ledger.folder import NoPath
 
 
@@ -15,20 +13,12 @@ class MultiTurnConfig(Sampling):
 
     turns: int = 3
     """Most answers in a trace, two to four."""
-    who: Literal["base", "teacher", "trained"] = "base"
-    """--model as it is, with --teacher, or with the adapter of --trained."""
-    teacher: str = "tiny"
-    """PEFT LoRA (hub id or folder) for --who teacher."""
     trained: NoPath = Path()
-    """Folder of a finished training run, for --who trained."""
+    """Folder of a finished training run: its policy acts, and not --model as it is."""
     n_problems: int = 0
     """Problems to sample; 0 = all."""
     resume: bool = False
     """Continue in --out: only what is missing is sampled."""
-
-    def faults(self) -> Iterator[str]:
-        if (self.who == "trained") != (self.trained != Path()):
-            yield f"--who {self.who}: --trained RUN and --who trained go together"
 
 
 @dataclass(frozen=True)
@@ -52,8 +42,3 @@ class AskConfig:
     three such calls in a row, and the endpoint is down."""
     resume: bool = False
     """Go on in --out: ask what has no answer yet."""
-
-    def validate(self) -> None:
-        """BadInput on calls or attempts below 1: nothing would be asked."""
-        for name in ("concurrency", "attempts"):
-            at_least(self, name, 1)

@@ -75,8 +75,7 @@ def from_answers(config: TracePairsConfig) -> Made:
     """Several states a trace; who votes was asked at each. The verdict on the pairs is printed and decides no exit code."""
     from projected_grpo.traces.teachers import read_answers
     from projected_grpo.traces.votes import from_random, pairs_of_answers
-    from projected_grpo.verdicts.registry import CLAIMS
-    from projected_grpo.verdicts.teachers import Votes
+    from projected_grpo.verdicts import teachers
     from projected_grpo.worlds.models import load_model
 
     answers = read_answers(config.answers)
@@ -88,12 +87,11 @@ def from_answers(config: TracePairsConfig) -> Made:
         raise BadInput(f"{config.student}: no pair from {found.steps} states ({found.left_out} more with a cut action): "
                        "no majority, or all agree with the student; raise max_tokens, or ask at temperature 0")  # fmt: skip
     kl = from_random(loaded, found)
-    numbers = (kl.kl, kl.null, kl.p) if kl else (None, None, None)
-    votes = Votes(found.traces, len(found.problems), len(found.pairs), *numbers, found.elsewhere)
-    verdict = CLAIMS["pairs"].judged(votes)
-    made_from = {
-        "student": str(config.student), "answers": str(config.answers), "verdict": verdict.status, **verdict.numbers
-    }  # fmt: skip
+    numbers = {name: getattr(kl, name, None) for name in ("kl", "null", "p")}
+    verdict = teachers.pairs(
+        traces=found.traces, problems=len(found.problems), pairs=len(found.pairs), elsewhere=found.elsewhere, **numbers
+    )
+    made_from = {"student": str(config.student), "answers": str(config.answers), "verdict": verdict.status, **numbers}
     made = Preferences(tuple(found.pairs), found.traces, found.steps, found.tokenizer_hash, made_from)
     said = f"{verdict.status}: {verdict.why}; left out {found.left_out} states in which an action was cut"
     return made, len(answers.teachers), verdict.status, said

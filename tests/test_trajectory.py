@@ -88,19 +88,19 @@ CASES = {
        for source in SOURCES},
     **{f"most {source} tokens at the clip bound": (
         [run("projected", 42, rows={source: {"at_clip": 0.51}})], {"ratios not saturated": NOT},
-        f"projected 42: 0.51 of {source} tokens at or beyond a clip bound") for source in SOURCES},
+        f"projected 42: 51% of {source} tokens at or beyond a clip bound") for source in SOURCES},
     "half of the groups flat": ([run("vanilla", 43, flat=0.5)], {}, ""),
     "most groups flat": (
-        [run("vanilla", 43, flat=0.51)], {"rewards vary": NOT}, "vanilla 43: 0.51 of groups have no variance"),
+        [run("vanilla", 43, flat=0.51)], {"rewards vary": NOT}, "vanilla 43: 51% of groups have no variance"),
     "not known how many are flat": ([run("vanilla", 43, flat=None)], {"rewards vary": NOT}, "vanilla 43: not known"),
     "removed nothing": ([run("projected", 41, removed=0.0)], {"V was removed": NOT}, "0.00 of what its gate should take"),
 }  # fmt: skip
 RATIOS = {
     "100% of teacher rows carry the student's or the untrained model's": {"teacher": {"ours": 1.0}},
     "11% of teacher rows carry": {"teacher": {"ours": 0.11}},
-    "whose log-probabilities its rows carry is not known": {"teacher": {"ours": None}},
-    "how much likelier teacher rows are under theirs than untrained: -0.200 nats": {"teacher": {"lead": -0.2}},
-    "how much likelier teacher rows are under theirs than untrained: not known": {"teacher": {"lead": None}},
+    "not known how many of teacher rows carry": {"teacher": {"ours": None}},
+    "teacher rows lead by -0.200 nats": {"teacher": {"lead": -0.2}},
+    "teacher rows lead by - nats": {"teacher": {"lead": None}},
     "1% of teacher rows have no log-probabilities of their own": {"teacher": {"unknown": 0.01}},
     "94% of base rows are not the untrained model's": {"base": {"untrained": 0.06}},
     "11% of base rows are not the untrained model's": {"base": {"untrained": 0.89}},

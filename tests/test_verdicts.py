@@ -71,12 +71,7 @@ def shifted(by):
 EVERY_TOKEN = property(lambda self: torch.ones_like(self.completion_mask[:, 1:]))
 GRPO = Objective("dr_grpo", max_new=8)
 T2_INJECTED = {
-    "zero advantages null the gradients": (
-        step,
-        "advantages",
-        lambda rewards, _: torch.zeros_like(rewards),
-        {"finite": 0},
-    ),
+    "zero advantages null the gradients": (step, "advantages", lambda rewards, _: rewards * 0, {"finite": 0}),
     "the mask counts a pad token": (TokenBatch, "loss_mask", shifted(1), {"finite": 1}),
     "the mask counts the prompt's last token": (TokenBatch, "loss_mask", shifted(-1), {"finite": 1}),
     "all pad tokens are counted": (TokenBatch, "loss_mask", EVERY_TOKEN, {}),
@@ -143,8 +138,7 @@ def test_t3_passes_on_an_honest_replay_and_is_red_on_what_is_injected(
     tiny, antipasto, monkeypatch, place, name, wrong, how
 ):
     honest = t3(replay(tiny, antipasto, "projected", **how))
-    used, before = ("cos_update", "before") if how else ("cos_out", "cos_in")
-    assert (honest.status, honest.numbers[used] < 1e-4 < honest.numbers[before]) == ("PASS", True)
+    assert (honest.status, honest.numbers["after"] < 1e-4 < honest.numbers["before"]) == ("PASS", True)
     monkeypatch.setattr(type(antipasto) if place == "adapter" else place, name, wrong)
     assert t3(replay(tiny, antipasto, "projected", **how)).status == "FAIL"
 
@@ -204,13 +198,11 @@ T3_ROWS = {
     "--overshoot 1e-4 (.3704 -> .3704)": (
         projected_steps(removed_share=1e-4, frac_removed=0.0, cos_update=0.32), "FAIL"),
     "--overshoot .5": (projected_steps(removed_share=0.5, frac_removed=0.0, cos_update=0.16), "FAIL"),
-    "a little of it": (projected_steps(removed_share=0.3, frac_removed=0.1, cos_update=0.2), "FAIL"),
     "twice of it": (projected_steps(removed_share=2.0, frac_removed=0.0, cos_update=0.0), "FAIL"),
     "the right mean in few modules": (projected_steps(frac_removed=0.5), "FAIL"),
     "restored after it was measured: what was really used shows V": (projected_steps(cos_update=0.32), "FAIL"),
     "the wrong sign": (projected_steps(removed_share=-1.0, frac_removed=0.0, cos_update=0.5), "FAIL"),
     "lr 1e-30": (projected_steps(update_norm=1e-28), "FAIL"),
-    "nothing moved": (projected_steps(update_norm=0.0), "FAIL"),
     "V holds nothing of it": (projected_steps(cos_update_in=0.0, cos_update=0.0), "FAIL"),
     "fires on half of the modules": (projected_steps(frac_fired=0.5), "FAIL"),
     "only measured": (projected_steps(target=None), "FAIL"),
@@ -219,7 +211,6 @@ T3_ROWS = {
     "fewer than four fifths": (projected_steps(15) + HALF[15:19], "FAIL"),
     "five steps": (projected_steps(5), "PASS"),
     "four steps": (projected_steps(4), "NOT_EVALUABLE"),
-    "no steps": ([], "NOT_EVALUABLE"),
 }  # fmt: skip
 
 
@@ -262,7 +253,6 @@ T1_ROWS = {
     "20 different": (pool(20), "PASS", {}),
     "20 different that do not hack": (pool(20, 0), "FAIL", {}),
     "19 different": (pool(19), "NOT_EVALUABLE", {}),
-    "one forty times": (pool(1) * 40, "NOT_EVALUABLE", {}),
     "one under forty ids": (
         [{**r, "problem_id": str(i)} for i, r in enumerate(pool(1) * 40)], "NOT_EVALUABLE", {}),
     "forty of four problems": ([r for r in pool(80) if r["prompt"] in "0123"], "NOT_EVALUABLE", {}),
@@ -371,15 +361,13 @@ T4_ROWS = {
     "one problem under many prompts": (
         copies(prompt=lambda _, i: str(i), comp_len=lambda *_: 20,
                cos_S_contrib=lambda r, i: 0.01 * i + 0.2 * (not r["gt_pass"])),
-        "NOT_EVALUABLE", lambda n: n["p_matched"] is None),
+        "NOT_EVALUABLE", lambda n: "p_matched" not in n),
     # what is left is a choice: here the gradients that would speak against it
     **{f"a kind lacks more than a tenth of its cosines ({kind}, {cosine})": (
         spread(PURE, BOTH) + cosines([cosine] * 4, **kind), "NOT_EVALUABLE", lambda n: "g" not in n)
        for kind in ({}, {"gt_pass": True}) for cosine in (None, math.nan)},
-    "one kind": (cosines(PURE), "NOT_EVALUABLE", lambda n: n["n_low"] == 0),
     "one rollout of a kind": (
         cosines(PURE[:1]) + cosines(BOTH, gt_pass=True), "NOT_EVALUABLE", lambda n: n["n_high"] == 1),
-    "nothing": ([], "NOT_EVALUABLE", lambda n: n["n_high"] == 0),
     "no variance": (
         cosines([0.1, 0.1]) + cosines([0.0, 0.0], gt_pass=True), "NOT_EVALUABLE", lambda n: "g" not in n),
 }  # fmt: skip

@@ -13,7 +13,7 @@ from projected_grpo.report.tables import Table
 from projected_grpo.report.verdict_text import line_text
 from projected_grpo.verdicts.adapters import adapter_of, t6_of
 from projected_grpo.verdicts.finished_runs import Run, load_runs
-from projected_grpo.verdicts.matching import between_adapters, differ, differences
+from projected_grpo.verdicts.matching import between_adapters, differ
 from projected_grpo.verdicts.registry import Line
 
 POINTS = 6
@@ -32,8 +32,8 @@ def compare(a: Path, b: Path) -> tuple[str, tuple[Line, ...]]:
     pairs = _paired(one, other)
     alone = len(one) + len(other) - sum(2 * len(both) for both in pairs.values())
     for x, y in (both for of_arm in pairs.values() for both in of_arm):
-        if differing := between_adapters(x, y) if adapter_of(x) != adapter_of(y) else differences(x, y):
-            raise BadInput(f"{x.path} and {y.path} cannot be compared: {differ(x, y, differing)}")
+        if why := between_adapters(x, y) if adapter_of(x) != adapter_of(y) else differ(x, y):
+            raise BadInput(f"{x.path} and {y.path} cannot be compared: {why}")
     t6 = tuple(t6_of(list({run.path.resolve(): run for run in (*one, *other)}.values())))
     facts = [_facts(arm, side, pair[i]) for arm, both in pairs.items() for i, side in enumerate("AB") for pair in both]
     parts = [

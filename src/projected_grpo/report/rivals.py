@@ -24,7 +24,7 @@ from projected_grpo.report.verdict_text import bullets
 from projected_grpo.verdicts.conditions import removed, untested
 from projected_grpo.verdicts.effects import MIN_REPLICATES, interval
 from projected_grpo.verdicts.finished_runs import Found, Run
-from projected_grpo.verdicts.matching import RunGroup, differences, group_runs, independence, informed, reference
+from projected_grpo.verdicts.matching import RunGroup, differ, group_runs, independence, informed, reference
 
 HEADER = (
     "arm", "n", "hack %", "all hacked %", "gt %", "held-out gain pp", "form %", "pass without the loophole %",
@@ -201,15 +201,15 @@ def comparable_runs(runs: Sequence[Run]) -> tuple[list[Run], list[tuple[str, str
     whys = {run.path: why for run in runs if (why := untested(run) or _not_its_arm(run))}
     good = [run for run in runs if run.path not in whys]
     for run in good:
-        found = reference("vanilla", RunGroup(run.arm, (run,)), good)
-        if run.arm != "vanilla" and run.seed not in found.runs:
-            whys[run.path] = found.refused.get(run.seed) or f"no vanilla of seed {run.seed} with these settings"
+        vanilla, refused = reference("vanilla", RunGroup(run.arm, (run,)), good)
+        if run.arm != "vanilla" and run.seed not in vanilla:
+            whys[run.path] = refused.get(run.seed) or f"no vanilla of seed {run.seed} with these settings"
     for group in group_runs([run for run in good if run.path not in whys]):
         first, replicates = group.runs[0], {group.runs[0].seed: group.runs[0]}
         for run in group.runs[1:]:
             shared = independence({run.arm: {**replicates, run.seed: run}})
-            if differing := differences(run, first):
-                whys[run.path] = f"differs from {first.path.name} in {'; '.join(differing)}"
+            if why := differ(run, first):
+                whys[run.path] = why
             elif shared.status != "PASS":
                 whys[run.path] = shared.why
             else:

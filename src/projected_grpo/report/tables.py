@@ -113,18 +113,17 @@ class Deltas:
 
 def against(arm: str, group: RunGroup, runs: Sequence[Run]) -> Deltas:
     """Seeds without a run of `arm` that differs in nothing but what the arms are about are left out, and a note says why."""
-    found = reference(arm, group, runs)
-    pairs = {run.seed: (run, found.runs[run.seed]) for run in group.runs if run.seed in found.runs}
+    theirs, refused = reference(arm, group, runs)
+    pairs = {run.seed: (run, theirs[run.seed]) for run in group.runs if run.seed in theirs}
     notes = [
         f"{group.name} seed {run.seed}: no {arm} run with this seed"
         for run in group.runs
-        if run.seed not in pairs and run.seed not in found.refused
+        if run.seed not in pairs and run.seed not in refused
     ]
     by_rate = {}
     for rate in RATES:
-        ours, theirs = ({seed: pair[side].last(rate) for seed, pair in pairs.items()} for side in (0, 1))
-        by_rate[rate] = paired_pp(ours, theirs)
-    return Deltas(by_rate, tuple(run for pair in pairs.values() for run in pair), (*found.refused.values(), *notes))
+        by_rate[rate] = paired_pp(*({seed: pair[side].last(rate) for seed, pair in pairs.items()} for side in (0, 1)))
+    return Deltas(by_rate, tuple(run for pair in pairs.values() for run in pair), (*refused.values(), *notes))
 
 
 def differences(arm: str, groups: Sequence[RunGroup], runs: Sequence[Run]) -> list[Table]:

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 
 from tabulate import tabulate
 
-from projected_grpo.verdicts.h1 import H1
 from projected_grpo.verdicts.registry import Line
 
 WIDTH = 118
@@ -17,16 +16,14 @@ def filled(text: str, indent: str = "", most: int | None = None, width: int = WI
     return textwrap.fill(text, width, subsequent_indent=indent, max_lines=most, placeholder=" ...")
 
 
-def h1_text(found: H1) -> str:
-    """Returns, as markdown, the three lines with their clauses, and what falsifies the first."""
-    whys = ["", *(line.verdict.why for line in found.lines)]
+def h1_text(lines: Sequence[Line]) -> str:
+    """Returns H1's lines as markdown: a table of them, then each with its clauses."""
+    whys = ["", *(line.verdict.why for line in lines)]
     summary = [[line.verdict.name, line.verdict.status, "the same" if line.verdict.why == before else line.verdict.why]
-               for before, line in zip(whys, found.lines, strict=False)]  # fmt: skip
+               for before, line in zip(whys, lines, strict=False)]  # fmt: skip
     parts = [tabulate(summary, ["line", "", "why"], "github", disable_numparse=True), ""]
-    for line in found.lines:
+    for line in lines:
         parts += [*line_text(line, "github"), ""]
-        if line is found.preregistered:
-            parts += [f"falsified by: {found.falsified_told}", ""]
     return "\n".join(parts)
 
 

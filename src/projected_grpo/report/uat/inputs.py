@@ -77,8 +77,7 @@ def read_replays(config: UatConfig) -> Replays:
     for name, (_, _, about) in REPLAYS.items():
         if name in paths and (differing := differences(facts["vanilla"], facts[name], about)):
             raise BadInput(
-                f"{config.vanilla} and {paths[name]} differ in {'; '.join(differing)}; replay the same pool with the same "
-                "settings"
+                f"{config.vanilla} and {paths[name]} differ in {differing}; replay the same pool with the same settings"
             )
     done = manifests["projected"]["config"]
     found = Replays(

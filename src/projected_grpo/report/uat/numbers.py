@@ -13,7 +13,7 @@ from projected_grpo.report.uat.inputs import Replays
 from projected_grpo.verdicts.effects import Effect, lower_end
 from projected_grpo.verdicts.extraction import effect_of, paired, problems_of
 from projected_grpo.verdicts.probe import ALPHA, T4, T4_PLUS, Contrast, finite, separates
-from projected_grpo.verdicts.registry import Evidence, Finding, of_probe
+from projected_grpo.verdicts.registry import CLAIMS, Finding
 from projected_grpo.verdicts.statistics import MIN_PROBLEMS
 
 V, RANDOM = "V", "random V"
@@ -58,7 +58,9 @@ class Uat:
 def uat(replays: Replays) -> Uat:
     """Returns all numbers of a UAT."""
     pool, vanilla, random, grpo = map(replays.rows, ("pool", "vanilla", "random", "grpo"))
-    found = of_probe(Evidence(pool, vanilla, replays.steps["projected"], (vanilla, grpo) if grpo else None))
+    evidence: dict[str, Any] = {"pool": pool, "vanilla": vanilla, "projected": replays.steps["projected"]}
+    evidence |= {"losses": (vanilla, grpo)} if grpo else {}
+    found = [claim.judged(evidence[claim.reads]) for claim in CLAIMS.values() if claim.reads in evidence]
     own, others = ([rows[0]["cos_in"] for rows in replays.steps.get(name, ())] for name in ("vanilla", "random"))
     gains = [a - b for a, b in zip(own, others, strict=False) if finite(a) and finite(b)]
     null = known_mean(r["cos_null"] for r in vanilla)
@@ -97,9 +99,9 @@ def separation(contrast: Contrast, replays: Mapping[str, Sequence[Row]]) -> Sepa
     if not others:
         effect = effect_of(contrast, rows, problems_of(contrast, rows))
         return Separation(contrast, {name: separates(contrast, rows)}, {name: effect})
-    found = paired(contrast, rows, others)
+    one, second, gain = paired(contrast, rows, others)
     verdicts = {name: separates(contrast, rows), other: separates(contrast, others)}
-    return Separation(contrast, verdicts, {name: found.one, other: found.other, f"{name} - {other}": found.gain})
+    return Separation(contrast, verdicts, {name: one, other: second, f"{name} - {other}": gain})
 
 
 def remarks(found: Uat) -> list[str]:
@@ -118,23 +120,23 @@ def remarks(found: Uat) -> list[str]:
 
 def _caveats(one: Separation) -> list[str]:
     """What Welch's test over rollouts does not see: a random V, problems, length, the sign."""
-    verdict, interval = one.verdicts[V], one.effects[V].interval
+    verdict, effect = one.verdicts[V], one.effects[V]
     p, matched = verdict.numbers.get("p"), verdict.numbers.get("p_matched")
     gain = one.effects.get(f"{V} - {RANDOM}")
     lines = []
-    if gain is not None and one.effects[V].g is not None:
+    if gain is not None and effect.g is not None:
         if one.verdicts[RANDOM].status == "PASS":
             lines.append("the random V passes too. What both show is no evidence that V knows hacks.")
-        elif gain.interval.low is None:
-            lines.append(f"whether V beats the random V is not known: {gain.interval.why}.")
-        elif not gain.interval.above_0:
+        elif gain.low is None:
+            lines.append(f"whether V beats the random V is not known: {gain.why}.")
+        elif not gain.above_0:
             lines.append(f"not shown to be better than the random V: g(V) - g(random V) = {gain.text} is not above 0.")
     if p is not None and p < ALPHA:
-        if interval.low is not None and not interval.above_0 and not interval.below_0:
+        if effect.low is not None and not effect.above_0 and not effect.below_0:
             lines.append(f"p < {ALPHA} over rollouts, but the interval of g over problems covers 0.")
         if matched is not None and matched >= ALPHA:
             lines.append("passes over rollouts, fails within problems at equal length: V may see length.")
-    if interval.below_0:
+    if effect.below_0:
         lines.append(f"the other way round. V is higher on {one.contrast.low} than on {one.contrast.high}.")
     return lines
 
@@ -145,7 +147,7 @@ def as_json(found: Uat) -> dict[str, Any]:
         {
             "name": one.contrast.name,
             "verdicts": {name: {"status": v.status, **v.numbers} for name, v in one.verdicts.items()},
-            "effects": {name: {"g": e.g, **vars(e.interval)} for name, e in one.effects.items()},
+            "effects": {name: {k: v for k, v in vars(e).items() if k != "draws"} for name, e in one.effects.items()},
         }
         for one in found.separations
     ]

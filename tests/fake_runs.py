@@ -55,7 +55,14 @@ def run(
     hacks = [0.85 if t > onset - 6 else 0.0 for t in range(steps)] if rises else [end] * steps
     series = {"hack": hacks, "hacked": hacks, "gt": [0.3] * steps, "form": [0.97] * steps, "seconds": [1.0] * steps}
     share = 1.0 if ARMS[arm].projects else None
-    columns = {"removed_share": share, "update_removed": 0.6, "update_norm": 0.2, **dict(rows)}
+    columns = {
+        "removed_share": share,
+        "update_removed": 0.6,
+        "update_norm": 0.2,
+        "known": 10.0,
+        "own": 10.0,
+        **dict(rows),
+    }
     series |= {name: [value] * steps for name, value in columns.items()}
     return Run(
         Path(f"{arm}_{seed}{place}"), arm, seed, facts_of(manifest(arm, seed, steps, **changed), steps), 10 * steps, series,

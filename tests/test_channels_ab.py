@@ -28,7 +28,7 @@ TESTED = frozenset((f"p{i}", j) for i in range(50) for j in range(2))
 def run(seed, gt, *, on=True, arm="vanilla", hack=0.25, steps=STEPS, energy=0.1, share=0.4, **facts):
     """A finished run, with trace DPO or alone."""
     channels = {"trace_dpo": share, "policy": 1 - share} if on else {}
-    series = {name: [0.25] * steps for name in ("hack", "gt", "form", "hacked", "seconds")}
+    series = {name: [0.25] * steps for name in ("hack", "gt", "form", "hacked", "seconds", "known", "own")}
     series |= {"cos_null": [0.4] * steps, "removed_share": [1.0 if arm == "projected" else None] * steps}
     for channel, own in channels.items():
         numbers = {"loss": 0.6, "cos": 0.2, "cos_signed": 0.1, "energy": energy, "removed": 0.0, "share": own}
@@ -125,10 +125,7 @@ def test_each_channel_is_told_against_v_with_its_n():
     assert (shown["by chance"], shown["energy along V %"]) == ("0.283 ± 0.000", "10.0 ± 5.8")
     assert shown["removed %"] == "0.0 ± 0.0"
     assert against_v(runs[:3]) == []  # plain runs have no such table
-    of_others = [dataclasses.replace(r, arm="somebody's", path=Path("/r/o") / r.path.name) for r in runs]
-    made = output(Found((*of_others, *runs), ((Path("x"), "y"),)))
-    of_ours, of_others = (made.text.index(f"{arm}, trace_dpo: VALIDATED") for arm in ("vanilla", "somebody's"))
-    assert of_ours < of_others  # an arm that is not in this code comes last
+    made = output(Found(tuple(runs), ((Path("x"), "y"),)))
     assert "left out: x: y" in made.files["channels.md"]
 
 

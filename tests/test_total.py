@@ -113,9 +113,6 @@ def test_the_target_moves_as_upstream_moves_it_and_a_checkpoint_keeps_where_it_i
         again = AuxiliaryLosses(config)
         again.restore(auxiliary.state())
         assert again.progress == auxiliary.progress == expected
-    fresh = AuxiliaryLosses(config)
-    fresh.restore(AuxiliaryLosses(config).state())
-    assert math.isnan(fresh.progress.previous_loss)
     auxiliary.after(3, {"taid": {"loss": 0.0, "rows": 0.0}})  # a step in which nothing was distilled moves nothing
     assert auxiliary.progress == expected
 
@@ -248,10 +245,8 @@ def test_a_run_with_every_channel_goes_on_bit_for_bit(runs):
     ("values", "why"),
     [
         ({"alpha": 0.5}, "--alpha 0.5 needs another hint"),
-        ({"alpha": 0.5, "distill_hint": "simple_overwrite_tests"}, "needs another hint than"),
         ({"trace_weight": 0.5}, r"--trace-pairs \.: none given"),
         ({"taid_weight": 1.0, "teacher": ""}, "--taid-weight 1: needs a teacher"),
-        ({"alpha": -1.0}, "--alpha -1.0: must be 0 or more"),
         ({"alpha": 1.0, "distill_hint": "none", "teacher_pool": "pairs", "mix": "teacher=1"}, "leaves none"),
     ],
 )  # fmt: skip

@@ -1,16 +1,14 @@
 """T5 passes on a real effect over independent replicates, and each clause turns red on the fail that it is there for.
 Runs in memory, each with the manifest that a real one has; numbers by hand. Its fails in the loop itself: test_mix.py."""
 
-from pathlib import Path
+from dataclasses import replace
 
 import pytest
-from fake_runs import manifest
+from fake_runs import run as finished
 
 from projected_grpo.ledger.rates import by_source, rounding_of
 from projected_grpo.ledger.step_log import source_lines
 from projected_grpo.records import SOURCES
-from projected_grpo.verdicts.comparison import facts_of
-from projected_grpo.verdicts.finished_runs import Run
 from projected_grpo.verdicts.matching import group_runs
 from projected_grpo.verdicts.trajectory import judge
 
@@ -37,18 +35,16 @@ def run(arm, seed, end=None, *, rise=11, flat=0.1, removed=1.0, without=(), rows
         hack = end if t >= rise else 0.1
         usual = {"student": {**STUDENT, "hack": hack, "hacked": hack + 0.1}, "teacher": TEACHER, "base": BASE}
         each.append({s: {**usual[s], **(rows or {}).get(s, {})} for s in usual if s not in without})
-    series = {"hack": [s.get("student", STUDENT)["hack"] for s in each], "flat_groups": [flat] * 20,
-              "removed_share": [removed if arm == "projected" else None] * 20}  # fmt: skip
-    facts = facts_of(manifest(arm, seed, 20, **{**MIX, "base_seed": 0, **changed}), 20)
-    return Run(Path(f"{arm}_{seed}"), arm, seed, facts, 80, series, {}, None, sources=tuple(each))
+    removed = {"removed_share": removed} if arm == "projected" else {}
+    made = finished(arm, seed, length=20, rows={"flat_groups": flat, **removed}, **{**MIX, "base_seed": 0, **changed})
+    return replace(made, sources=tuple(each))
 
 
 def judged(*others, seeds=SEEDS):
     """T5 of three replicates; `others` take the place of the run of their arm and seed."""
     given = {(r.arm, r.seed): r for r in others}
     runs = [given.get((arm, seed)) or run(arm, seed) for arm in ENDS for seed in seeds]
-    (found,) = judge(group_runs(runs), runs)
-    return found
+    return judge(group_runs(runs), runs)[0]
 
 
 def red(line):

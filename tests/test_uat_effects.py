@@ -51,9 +51,6 @@ def test_g_of_unequal_variances_and_sizes_is_the_formula():
     high, low = [0.20, 0.25, 0.30, 0.22, 0.9], [0.05, 0.10, 0.07]
     data = [(i, True, v) for i, v in enumerate(high)] + [(i, False, v) for i, v in enumerate(low)]
     assert told(data).g == pytest.approx(naive_g(high, low), rel=1e-9)
-    # the pooled SD is another number, and not the one that is meant
-    pooled = math.sqrt((4 * statistics.variance(high) + 2 * statistics.variance(low)) / 6)
-    assert told(data).g != pytest.approx((statistics.mean(high) - statistics.mean(low)) / pooled, rel=0.02)
 
 
 def test_g_turns_with_its_sides_and_does_not_depend_on_order_shift_or_scale():
@@ -64,19 +61,16 @@ def test_g_turns_with_its_sides_and_does_not_depend_on_order_shift_or_scale():
     assert told([(p, h, 1000 + 3 * v) for p, h, v in data]).g == pytest.approx(g, rel=1e-9)
 
 
-@pytest.mark.parametrize(
-    "data",
-    [
-        [],
-        [(0, True, 1.0)],
-        [(i, True, float(i)) for i in range(9)],
-        [(i, i > 0, float(i)) for i in range(9)],
-        [(i, i % 2 == 0, 0.3 + (i % 2)) for i in range(9)],
-    ],
-    ids=["no rows", "one row", "one kind", "one rollout of a kind", "no spread"],
-)
-def test_g_that_does_not_exist_is_none_with_a_reason(data):
-    found = told(data)
+NO_G = {
+    "no rows": [],
+    "one rollout of a kind": [(i, i > 0, float(i)) for i in range(9)],
+    "no spread": [(i, i % 2 == 0, 0.3 + (i % 2)) for i in range(9)],
+}
+
+
+@pytest.mark.parametrize("name", NO_G)
+def test_g_that_does_not_exist_is_none_with_a_reason(name):
+    found = told(NO_G[name])
     assert (found.g, found.low, found.high) == (None, None, None)
     assert found.why
 

@@ -12,7 +12,6 @@ import torch
 from harness import ROOT, by_autograd
 
 from projected_grpo import projection, step
-from projected_grpo.ledger.rates import rates
 from projected_grpo.ledger.rows import rows_of
 from projected_grpo.ledger.step_file import token_crc
 from projected_grpo.model.learner import Learner
@@ -31,27 +30,22 @@ from projected_grpo.vhack import random_basis
 def group(index):
     """Four graded rollouts of different lengths, so that padding exists."""
     rng = random.Random(index)
-    rollouts = tuple(
-        Rollout("p", j, "teacher", "x", "y", (5, 6, 7), tuple(rng.randrange(10, 200) for _ in range(3 + 2 * j)), False)
-        for j in range(4)
-    )
+    ids = [tuple(rng.randrange(10, 200) for _ in range(3 + 2 * j)) for j in range(4)]
+    rollouts = tuple(Rollout("p", j, "teacher", "x", "y", (5, 6, 7), of, False) for j, of in enumerate(ids))
     return Group("p", rollouts, (3.5, 0.0, 0.5, 3.5), (Outcome(True, False, False, "incorrect"),) * 4)
 
 
 def replay(loaded, adapter, arm, steps=5, objective=None, modules=None, lr=1e-3, **how):
     """What probe_distill does, small: rows of each step."""
-    basis = {
-        n: random_basis((3, size), 7, n) if modules is None or i < modules else torch.zeros(0, size)
-        for i, (n, size) in enumerate(adapter.sizes.items())
-    }
+    basis = {n: random_basis((3, size), 7, n) for n, size in adapter.sizes.items()}
+    basis |= {n: torch.zeros(0, adapter.sizes[n]) for n in list(basis)[modules:] if modules}
     optimizer = torch.optim.AdamW(list(adapter.vectors.values()), lr=lr)
     how = {"target": "grad", "gate": "one_sided", **how} if arm == "projected" else {}
-    projected = Projection(basis, **how)
     learner = Learner(loaded.model, adapter, optimizer, loaded.pad_id, 4096)
     out = []
     for s in range(steps):
-        samples = group(s).samples()
-        result = run_step(learner, [samples], objective or Objective("nll"), projected, step=s)
+        objective = objective or Objective("nll")
+        result = run_step(learner, [group(s).samples()], objective, Projection(basis, **how), step=s)
         out.append(rows_of([group(s)], result.samples, result.step, step=s))
     return out
 
@@ -166,14 +160,8 @@ T2_ROWS = {
     "nine cosines in ten": (gradient_rows()[:18] + gradient_rows(cos_S_contrib=None)[:2], "PASS", {"finite": 0.9}),
     "fewer": (gradient_rows()[:17] + gradient_rows(cos_S_contrib=None)[:3], "FAIL", {"finite": 0.85}),
     "one row's mask is off": (gradient_rows()[1:] + gradient_rows(loss_tokens_crc=0)[:1], "FAIL", {"mask_faults": 1}),
-    "no rows": ([], "NOT_EVALUABLE", {}),
+    "no rows": ([], "NOT_EVALUABLE"),
 }
-
-
-@pytest.mark.parametrize(("made", "status", "numbers"), T2_ROWS.values(), ids=T2_ROWS)
-def test_t2_of_rows(made, status, numbers):
-    verdict = t2(made)
-    assert (verdict.status, {name: verdict.numbers[name] for name in numbers}) == (status, numbers), verdict.why
 
 
 def projected_steps(n=20, target="update", **wrong):
@@ -214,12 +202,6 @@ T3_ROWS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("made", "status"), T3_ROWS.values(), ids=T3_ROWS)
-def test_t3_of_rows(made, status):
-    verdict = t3(made)
-    assert verdict.status == status, verdict.why
-
-
 # ---------------------------------------------------------------- T1
 
 
@@ -247,37 +229,35 @@ FOREIGN = (
 )  # fmt: skip
 """A row that is no teacher's own: hand-written pairs hack by construction, and a replay has rows like a pool's."""
 T1_ROWS = {
-    "30 %": (pool(100, 30), "PASS", {}),
-    "29 %": (pool(100, 29), "FAIL", {}),
-    "no rows": ([], "NOT_EVALUABLE", {}),
-    "20 different": (pool(20), "PASS", {}),
-    "20 different that do not hack": (pool(20, 0), "FAIL", {}),
-    "19 different": (pool(19), "NOT_EVALUABLE", {}),
+    "30 %": (pool(100, 30), "PASS"),
+    "29 %": (pool(100, 29), "FAIL"),
+    "no rows": ([], "NOT_EVALUABLE"),
+    "20 different": (pool(20), "PASS"),
+    "19 different": (pool(19), "NOT_EVALUABLE"),
     "one under forty ids": (
-        [{**r, "problem_id": str(i)} for i, r in enumerate(pool(1) * 40)], "NOT_EVALUABLE", {}),
-    "forty of four problems": ([r for r in pool(80) if r["prompt"] in "0123"], "NOT_EVALUABLE", {}),
+        [{**r, "problem_id": str(i)} for i, r in enumerate(pool(1) * 40)], "NOT_EVALUABLE"),
+    "forty of four problems": ([r for r in pool(80) if r["prompt"] in "0123"], "NOT_EVALUABLE"),
     # .83 of all hack, and 1 of 21
     "one hack copied a hundred times": (
         [*pool(20, 0), *rows(1, problem_id="0", completion_ids=[99]) * 100], "FAIL", {"hacked_of_different": 1 / 21}),
     "a prompt off the teacher's distribution: stubs that earn format": (
         pool(50, 0, can_compile=True), "FAIL", {"compiles": 1.0}),
     # `hacked` is true of them: they are tests of its own, which it passes. The label knows that they are honest.
-    "honest tests with a right answer": (pool(100, gt_pass=True, label="correct"), "FAIL", {}),
-    **{str(foreign): (pool(40) + rows(1, **foreign), "NOT_EVALUABLE", {}) for foreign in FOREIGN},
+    "honest tests with a right answer": (pool(100, gt_pass=True, label="correct"), "FAIL", {"hacked": 0}),
+    "... and hacks with one": (pool(100, gt_pass=True, label="correct_attempted_hack"), "PASS", {"hacked": 1}),
+    **{str(foreign): (pool(40) + rows(1, **foreign), "NOT_EVALUABLE") for foreign in FOREIGN},
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("made", "status", "numbers"), T1_ROWS.values(), ids=T1_ROWS)
-def test_t1_of_rows(made, status, numbers):
-    verdict = t1(made)
-    assert (verdict.status, {name: verdict.numbers[name] for name in numbers}) == (status, numbers), verdict.why
+ROWS = [(judge, *case) for judge, cases in ((t1, T1_ROWS), (t2, T2_ROWS), (t3, T3_ROWS)) for case in cases.items()]
 
 
-def test_honest_tests_with_a_right_answer_are_no_hack():
-    honest = rates(pool(100, gt_pass=True, label="correct"))
-    assert honest | {"form": None} == {"hack": 0, "gt": 1, "form": None, "hacked": 0, "hack_and_correct": 0}
-    assert rates(pool(10, gt_pass=True, label="correct_attempted_hack"))["hacked"] == 1
-    assert rates(pool(10, label="reward_hack"))["hacked"] == 1
+@pytest.mark.parametrize(("judge", "name", "case"), ROWS)
+def test_t1_to_t3_of_rows(judge, name, case):
+    made, status, *numbers = case
+    verdict = judge(made)
+    assert verdict.status == status, (name, verdict.why)
+    assert verdict.numbers.items() >= {**dict(*numbers)}.items()
 
 
 # ---------------------------------------------------------------- T4
@@ -290,25 +270,14 @@ def cosines(values, **kwargs):
 PURE, BOTH = [0.20, 0.25, 0.30, 0.22], [0.05, 0.10, 0.00, 0.07]
 
 
-def spread(pure, both, lengths=(20, 30, 25, 35)):
+def spread(sign=1):
     """Both kinds in each of eight problems, the values a little different in each."""
-    return [
-        row
-        for i in range(8)
-        for j, (high, low) in enumerate(zip(pure, both, strict=True))
-        for row in cosines([high + 0.003 * ((i * 7 + j) % 5)], problem_id=str(i), comp_len=lengths[j])
-        + cosines([low + 0.002 * ((i * 3 + j) % 7)], gt_pass=True, problem_id=str(i), comp_len=lengths[-1 - j] + 1)
-    ]
-
-
-def lengths_alone():
-    """Pure hacks are longer and the cosine knows nothing but length."""
-    rng, data = random.Random(0), []
-    for i in range(12):
-        for j in range(8):
-            n = rng.randrange(25, 45) if j < 4 else rng.randrange(10, 30)
-            data += cosines([0.01 * n + 0.02 * rng.random()], gt_pass=j >= 4, comp_len=n, problem_id=str(i))
-    return data
+    out = []
+    for i in range(8):
+        for j, (high, low, n) in enumerate(zip(PURE, BOTH, (20, 30, 25, 35), strict=True)):
+            out += cosines([sign * high + 0.003 * ((i * 7 + j) % 5)], problem_id=str(i), comp_len=n)
+            out += cosines([sign * low + 0.002 * ((i * 3 + j) % 7)], gt_pass=True, problem_id=str(i), comp_len=56 - n)
+    return out
 
 
 def between_problems():
@@ -325,13 +294,13 @@ def between_problems():
 
 def copies(**of_copy):
     """Eight rollouts twelve times: the copies agree to the last bit."""
-    once = [row for row in spread(PURE, BOTH) if row["problem_id"] == "0"]
+    once = [row for row in spread() if row["problem_id"] == "0"]
     return [{**r, "problem_id": str(i), **{k: v(r, i) for k, v in of_copy.items()}} for i in range(12) for r in once]
 
 
-def noisy(gap, problems=200, each=6, length_effect=0.0, seed=0):
-    """Both kinds in every problem, noise of variance 1, `gap` between them."""
-    rng, out = random.Random(seed), []
+def noisy(gap, problems=200, each=6, length_effect=0.0):
+    """Both kinds in every problem, noise of variance 1, `gap` between them; if length has an effect, hacks are longer."""
+    rng, out = random.Random(0), []
     for p in range(problems):
         for j in range(2 * each):
             high, n = j < each, rng.randrange(20, 40) + (20 if j < each and length_effect else 0)
@@ -341,10 +310,11 @@ def noisy(gap, problems=200, each=6, length_effect=0.0, seed=0):
 
 
 T4_ROWS = {
-    "V knows pure hacks": (spread(PURE, BOTH), "PASS", lambda n: n["problems"] == 8),
-    "V turned round": (spread([-v for v in PURE], [-v for v in BOTH]), "FAIL", lambda n: n["g"] < 0),
+    "V knows pure hacks": (spread(), "PASS", lambda n: n["problems"] == 8),
+    "V turned round": (spread(-1), "FAIL", lambda n: n["g"] < 0),
     "V sees any completion": (cosines(PURE) + cosines(PURE, gt_pass=True), "FAIL", lambda n: n["t"] == 0),
-    "a length detector: Welch passes, equal length does not": (lengths_alone(), "FAIL", lambda n: n["p"] < 1e-6),
+    "a length detector: Welch passes, equal length does not": (
+        noisy(0.0, problems=40, length_effect=0.1), "FAIL", lambda n: n["p"] < 1e-6),
     "a difference between problems": (
         between_problems(), "FAIL", lambda n: n["p"] < 1e-4 and n["p_matched"] > 0.3),
     # of 2400 rollouts a tenth of a standard deviation is p < 0.05, both ways
@@ -354,8 +324,6 @@ T4_ROWS = {
     "all but a tiny part of it is length": (
         noisy(0.13, length_effect=0.1, each=12), "FAIL",
         lambda n: n["g"] > 0.5 and n["p_matched"] < 0.05 and n["g_matched"] < 0.2),
-    "no problem of both kinds": (
-        cosines(PURE) + cosines(BOTH, gt_pass=True), "NOT_EVALUABLE", lambda n: n["problems"] < 5),
     # rows of one prompt are one problem; under twelve prompts, too, a standard error that is rounding is none
     "one problem under many ids": (copies(), "NOT_EVALUABLE", lambda n: n["problems"] == 1),
     "one problem under many prompts": (
@@ -364,7 +332,7 @@ T4_ROWS = {
         "NOT_EVALUABLE", lambda n: "p_matched" not in n),
     # what is left is a choice: here the gradients that would speak against it
     **{f"a kind lacks more than a tenth of its cosines ({kind}, {cosine})": (
-        spread(PURE, BOTH) + cosines([cosine] * 4, **kind), "NOT_EVALUABLE", lambda n: "g" not in n)
+        spread() + cosines([cosine] * 4, **kind), "NOT_EVALUABLE", lambda n: "g" not in n)
        for kind in ({}, {"gt_pass": True}) for cosine in (None, math.nan)},
     "one rollout of a kind": (
         cosines(PURE[:1]) + cosines(BOTH, gt_pass=True), "NOT_EVALUABLE", lambda n: n["n_high"] == 1),
@@ -444,21 +412,20 @@ def test_the_test_over_mechanisms_by_hand():
 # ---------------------------------------------------------------- exit codes, the specification
 
 
-@pytest.mark.parametrize(
-    ("states", "required", "code"),
-    [
-        ("PASS PASS", "T0 T1", 0),
-        ("PASS FAIL", "T0 T1", 1),
-        ("NOT_EVALUABLE PASS", "T0 T1", 3),
-        ("NOT_EVALUABLE FAIL", "T0 T1", 1),
-        ("PASS", "", 3),  # nothing required is nothing passed
-        ("", "T1", 3),
-        ("PASS FAIL", "T0 T2", 3),  # one that is not there cannot pass, and another's FAIL is not asked
-    ],
-)
-def test_exit_codes(states, required, code):
-    found = [Finding(f"T{i}", s, "") for i, s in enumerate(states.split())]
-    assert exit_code(found, required.split()) == code
+CODES = {
+    ("PASS PASS", "T0 T1"): 0,
+    ("PASS FAIL", "T0 T1"): 1,
+    ("NOT_EVALUABLE PASS", "T0 T1"): 3,
+    ("NOT_EVALUABLE FAIL", "T0 T1"): 1,
+    ("PASS", ""): 3,  # nothing required is nothing passed
+    ("PASS FAIL", "T0 T2"): 3,  # one that is not there cannot pass, and another's FAIL is not asked
+}
+
+
+@pytest.mark.parametrize("asked", CODES)
+def test_exit_codes(asked):
+    found = [Finding(f"T{i}", status, "") for i, status in enumerate(asked[0].split())]
+    assert exit_code(found, asked[1].split()) == CODES[asked]
 
 
 def test_the_spec_states_the_thresholds_that_the_code_uses():

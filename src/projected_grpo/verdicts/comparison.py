@@ -62,10 +62,9 @@ OF_CHANNELS = frozenset({"pairs_sha256", "taid_teacher_hash", "config.teacher", 
 
 
 def of_arms(*arms: str) -> frozenset[str]:
-    """What these arms are about: in this a run of one of them may differ from a run of another arm. An arm that the registry
-    does not know is about its name alone."""
+    """What these arms are about: in this a run of one of them may differ from a run of another arm."""
     out = {"config.arm"}
-    for arm in (ARMS[name] for name in arms if name in ARMS):
+    for arm in (ARMS[name] for name in arms):
         if not arm.projects:
             out |= OF_PROJECTION
         if arm.recipe:

@@ -65,7 +65,7 @@ def removed(compared: Compared) -> Finding:
     removes nothing at one step and twice as much at the next."""
     (low, high), wrong, shares = T3_SHARE, [], []
     for arm, by_seed in compared.items():
-        if arm not in ARMS or not ARMS[arm].projects or ARMS[arm].shrinks:
+        if not ARMS[arm].projects or ARMS[arm].shrinks:
             continue
         for seed, run in by_seed.items():
             series = run.series["removed_share"]

@@ -82,6 +82,12 @@ class Run:
     re_extracted: Sequence[ReExtracted] = ()
     """V extracted again at its trained adapters, where that was measured."""
 
+    def __post_init__(self) -> None:
+        if self.arm not in ARMS:
+            raise BadInput(
+                f"{self.path}: a run of --arm {self.arm}, which this version does not have; move it elsewhere"
+            )
+
     def config(self, name: str) -> Any:
         """A field of its config; None in a manifest without it."""
         return self.facts.get(f"config.{name}")
@@ -99,8 +105,8 @@ class Run:
 
     @property
     def projects(self) -> bool:
-        """Whether its arm removes V; False for an arm that this code does not know."""
-        return self.arm in ARMS and ARMS[self.arm].projects
+        """Whether its arm removes V."""
+        return ARMS[self.arm].projects
 
     @property
     def steps(self) -> int:
@@ -122,7 +128,7 @@ class Run:
 
     def judged(self, steps: slice = slice(-LAST, None)) -> bool:
         """Whether ground truth is known of nine tenths of what it wrote in these steps."""
-        known, rows = (sum(x or 0.0 for x in self.series.get(name, ())[steps]) for name in ("known", "own"))
+        known, rows = (sum(x or 0.0 for x in self.series[name][steps]) for name in ("known", "own"))
         return known >= KNOWN * rows
 
     def held_out(self, rate: str, done: int | None = None, folder: str = "eval") -> float | None:
@@ -133,9 +139,8 @@ class Run:
     @property
     def onset(self) -> int | None:
         """The step at which it began to hack; None if it never did. A step of which too little is known has no rate."""
-        hack = self.series["hack"]
-        known, rows = (self.series.get(name) or [0.0] * len(hack) for name in ("known", "own"))
-        return onset_of([judged_hack(h, k or 0.0, n or 0.0) for h, k, n in zip(hack, known, rows, strict=True)])
+        steps = zip(*(self.series[name] for name in ("hack", "known", "own")), strict=True)
+        return onset_of([judged_hack(hack, known or 0.0, rows or 0.0) for hack, known, rows in steps])
 
 
 @dataclass(frozen=True)

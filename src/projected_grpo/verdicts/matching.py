@@ -86,14 +86,12 @@ class RunGroup:
 
 def base_name(run: Run) -> str:
     """The arm as tables and plots call it. One whose V is from informed pairs has another name than the arm."""
-    title = ARMS[run.arm].title if run.arm in ARMS else run.arm
-    return f"{title} informed" if informed(run) else title
+    return f"{ARMS[run.arm].title}{' informed' if informed(run) else ''}"
 
 
 def informed(run: Run) -> bool:
     """Returns whether it used a V from pairs that were written when the hack had been seen."""
-    arm = ARMS.get(run.arm)
-    return arm is not None and arm.vhack is not None and run.facts.get("vhack.pairs") in INFORMED_PAIRS
+    return ARMS[run.arm].vhack is not None and run.facts.get("vhack.pairs") in INFORMED_PAIRS
 
 
 def _setting(run: Run, name: str) -> Any:
@@ -135,10 +133,9 @@ def _natural(path: Path) -> list[tuple[str, int]]:
     return [(text, int(number or 0)) for text, number in re.findall(r"(\D*)(\d*)", path.as_posix())]
 
 
-def order_of(arm: str) -> tuple[int, str]:
-    """Returns an arm's place in tables: the registry's, and behind it by name."""
-    arms = list(ARMS)
-    return (arms.index(arm) if arm in arms else len(arms), arm)
+def order_of(arm: str) -> int:
+    """Returns an arm's place in tables: the registry's."""
+    return list(ARMS).index(arm)
 
 
 # ---------------------------------------------------------------- comparing
@@ -191,9 +188,8 @@ def bases_of(runs: Iterable[Run]) -> dict[int, str]:
 def independence(compared: Compared) -> Finding:
     """Returns whether the seeds of a comparison are independent replicates: no arm that removes V uses one V, or V from one
     draw of pairs, at two seeds. Names the base of each: a claim about the world needs several."""
-    shared = [
-        why for arm, by_seed in compared.items() if arm in ARMS and ARMS[arm].projects for why in _shared(arm, by_seed)
-    ]
+    removing = {arm: by_seed for arm, by_seed in compared.items() if ARMS[arm].projects}
+    shared = [why for arm, by_seed in removing.items() for why in _shared(arm, by_seed)]
     bases: dict[str, set[int]] = {}
     for by_seed in compared.values():
         for seed, base in bases_of(by_seed.values()).items():

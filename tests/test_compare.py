@@ -46,7 +46,7 @@ def both(written, tmp_path):
 def test_both_sides_are_printed_at_matched_steps_and_t6_is_judged(both, script, tmp_path):
     code, out, err = script("compare", *both, "--out", "compare.txt")
     assert code == 0, (out, err)
-    for what in ("T6: PASS", "hack % A", "cos_out B", "overlap of V", "paired t"):
+    for what in ("T6: PASS", "hack % A", "cos_out B", "of the way from unrelated", "paired t"):
         assert what in out, what
     rates = [line.split() for line in out.partition("Rates:")[2].partition("Cosines:")[0].splitlines()[3:]]
     assert [row[1] for row in rates if row and row[0] == "vanilla"] == ["0", "2", "4", "5", "7", "9"]

@@ -49,7 +49,7 @@ CASES = {
     "an interval that holds 80 %": ({"lora": (0.02, 0.40, 0.10)}, "NOT_EVALUABLE", "reduction >= 80 %"),
     # whatever lowered the hack rate, it was not V
     "V drifted though the reduction is whole": ({"anew": GONE}, "FAIL", "V is still V fails"),
-    "one replicate of three that drifted": ({"gone": (41,)}, "FAIL", "drifted: replicate 41"),
+    "one replicate of three that drifted": ({"gone": (41,)}, "FAIL", ": replicate 41)"),
     "drift not measured": ({"anew": None}, "NOT_EVALUABLE", "not measured: `just re-extract"),
     "drift measured at the untrained adapter": (
         {"anew": replace(STILL_V, theta_norm=2.9)}, "NOT_EVALUABLE", "not of its trained adapter"),

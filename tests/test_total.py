@@ -31,18 +31,17 @@ from projected_grpo.worlds.builtin import pool_pairs
 from projected_grpo.worlds.models import load_model
 
 TINY = presets(TrainConfig)["tiny"]
-CHAT = (("user", "Write a program and should pass all tests."),)
 
 
 @pytest.fixture(scope="module")
 def pairs_file(tmp_path_factory):
-    path = tmp_path_factory.mktemp("pairs") / "pairs.jsonl"
-    pairs = [StoredPair(f"t{i}", 0, 3, 2, MAJORITY, CHAT, f"print({i})", "pass") for i in range(5)]
+    path, chat = (
+        tmp_path_factory.mktemp("pairs") / "pairs.jsonl",
+        (("user", "Write a program and should pass all tests."),),
+    )
+    pairs = [StoredPair(f"t{i}", 0, 3, 2, MAJORITY, chat, f"print({i})", "pass") for i in range(5)]
     write_preferences(path, Preferences(tuple(pairs), 6, 6))
     return path
-
-
-# ---------------------------------------------------------------- the collator
 
 
 IDS = st.lists(st.integers(0, 9), max_size=5).map(tuple)
@@ -70,28 +69,19 @@ def test_every_row_is_collated_once_as_it_is(rows, budget):
 # ---------------------------------------------------------------- TAID
 
 
-def plain_taid(model, teacher, t):
-    """By its definition, a row at a time: the mean over tokens of the cross-entropy to the target at t."""
-    total = 0.0
-    for row in ROWS:
-        own = plain_logits(model, row.prompt_ids, row.completion_ids)
-        with torch.no_grad():
-            theirs = plain_logits(teacher, row.prompt_ids, row.completion_ids)
-        target = ((1 - t) * own.detach() + t * theirs).softmax(-1)
-        total = total - (target * own.log_softmax(-1)).sum()
-    return total / sum(len(row.completion_ids) for row in ROWS)
-
-
 @pytest.mark.slow
 def test_taid_in_the_loop_is_its_definition_a_row_at_a_time(tiny64, cache):
-    """Micro-batches of one row too; one row is empty."""
+    """The mean over tokens of the cross-entropy to the target at .4. Micro-batches of one row too; one row is empty."""
     teacher = load_model("tiny", "float32", "cpu", 41, cache, "tiny").model.double()
     adapter = attach_antipasto(tiny64.model)
     shake(adapter, seed=1)
     rows = [dataclasses.replace(row, hinted_ids=row.prompt_ids) for row in ROWS]
-    before = gradient(tiny64, adapter)
+    before, loss = gradient(tiny64, adapter), torch.zeros(())
     with by_autograd(adapter):
-        loss = plain_taid(tiny64.model, teacher, 0.4)
+        for row in ROWS:
+            ours, theirs = (plain_logits(m, row.prompt_ids, row.completion_ids) for m in (tiny64.model, teacher))
+            target = (0.6 * ours + 0.4 * theirs).softmax(-1).detach()
+            loss = loss - (target * ours.log_softmax(-1)).sum() / sum(len(row.completion_ids) for row in ROWS)
         own = torch.autograd.grad(loss, list(adapter.vectors.values()))
     expected = {name: g + 0.5 * mine for (name, g), mine in zip(before.items(), own, strict=True)}
     for budget in (10_000, 1):
@@ -129,29 +119,28 @@ def group_of(tiny, rewards, sources):
     return Group("p", rollouts, rewards, (Outcome(True, True, True, None),) * len(rewards))
 
 
-def peers(tiny, **options):
-    """Hint distillation from a paid peer."""
+def peers(tiny, rewards, sources, **options):
+    """A group, and hint distillation from a paid peer at it."""
     config = dataclasses.replace(TINY, alpha=1.0, distill_hint="peer", hint="none", **options)
-    return AuxiliaryLosses(config, hinted=partial(after_peer, tiny, {"p": pool_pairs()[0].problem.messages}))
+    auxiliary = AuxiliaryLosses(config, hinted=partial(after_peer, tiny, {"p": pool_pairs()[0].problem.messages}))
+    group = group_of(tiny, rewards, sources)
+    return group, auxiliary.at(0, [group])[0]
 
 
 def test_a_peer_is_the_first_other_attempt_that_was_paid_whatever_its_labels(tiny):
-    auxiliary = peers(tiny)
-    group = group_of(tiny, (3.5, 0.5, 1.0, 3.5), ("student", "student", "teacher", "student"))
-    [signal] = auxiliary.at(0, [group])
+    _, signal = peers(tiny, (3.5, 0.5, 1.0, 3.5), ("student", "student", "teacher", "student"))
     read = [tiny.tokenizer.decode(row.hinted_ids) for row in signal.rows]
     assert ["# attempt 2" in read[0], "# attempt 0" in read[1], "# attempt 0" in read[2]] == [True] * 3
     assert all("Correct solution:\n\n# attempt" in text for text in read)
     assert [row.prompt_ids for row in signal.rows] == [(5, 6)] * 3
-    unpaid = group_of(tiny, (0.5, 0.5), ("student", "student"))
-    assert auxiliary.at(0, [unpaid])[0].rows == []
-    alone = group_of(tiny, (3.5, 0.5), ("student", "student"))
-    assert [row.completion_ids for row in auxiliary.at(0, [alone])[0].rows] == [alone.rollouts[1].completion_ids]
+    assert peers(tiny, (0.5, 0.5), ("student",) * 2)[1].rows == []
+    alone, signal = peers(tiny, (3.5, 0.5), ("student",) * 2)
+    assert [row.completion_ids for row in signal.rows] == [alone.rollouts[1].completion_ids]
 
 
 def test_rows_without_a_demonstration_count_in_the_mean(tiny):
     """TRL masks them and divides by all (sdpo_trainer.py, loss.mean()): else few successes make the channel heavy."""
-    [signal] = peers(tiny, distill_loss="sdpo").at(0, [group_of(tiny, (3.5, 0.5, 0.5), ("student",) * 3)])
+    _, signal = peers(tiny, (3.5, 0.5, 0.5), ("student",) * 3, distill_loss="sdpo")
     assert (len(signal.rows), signal.asked) == (2, 3)
     adapter = attach_antipasto(tiny.model)
     learner = Learner(tiny.model, adapter, torch.optim.SGD(adapter.vectors.values()), tiny.pad_id, 1000)

@@ -72,9 +72,8 @@ def _judged(groups: Mapping[str, RunGroup], runs: Mapping[str, Sequence[Run]]) -
     svd, lora = compared[SVD], compared[LORA]
     wrong += [why for arm in (METHOD, VANILLA) for why in _unlike(svd[arm], lora[arm])]
     replicates = " ".join(map(str, sorted(svd[METHOD])))
-    alike = condition(
-        "matched but for the adapter", wrong, f"equal manifests but for arm and adapter; replicates {replicates}"
-    )
+    why = f"equal manifests but for arm and adapter; replicates {replicates}"
+    alike = condition("matched but for the adapter", wrong, why)
     if wrong:
         return Line(replace(alike, name=name), (alike,))
     of_svd, of_lora, all_svd, all_lora = (
@@ -161,12 +160,13 @@ def at_least_share(name: str, lora: Gap, svd: Gap) -> Finding:
 def _after_the_last_step(run: Run) -> ReExtracted | str:
     """V extracted again after a run's last step, compared with the V in use, or why it is not known."""
     last = next((r for r in run.re_extracted if r.steps == run.steps), None)
+    norm = run.series["delta_S_norm"][-1]
     if last is None:
         return f"not measured: `just re-extract {run.path}`"
-    norm = run.series["delta_S_norm"][-1]
     if norm is None or abs(last.theta_norm - norm) > NORM_AGREES * norm:
-        ends = f"coordinates of norm {last.theta_norm:.6g}, the run ended at {norm}"
-        return f"{run.path.name}: re_extracted.json is of {ends}: not of its trained adapter; measure it again"
+        return (
+            f"{run.path.name}: re_extracted.json is not of its trained adapter, whose norm is {norm}; measure it again"
+        )
     return last if last.cos_in > 0 else f"{run.path.name}: nothing lies along V extracted again (cos_in {last.cos_in})"
 
 
@@ -178,13 +178,9 @@ def drifted(projected: Mapping[int, Run]) -> Finding:
     if missing := [why for why in found.values() if isinstance(why, str)]:
         return Finding("V is still V", "NOT_EVALUABLE", "; ".join(missing))
     gone = [str(s) for s, r in records.items() if r.standing <= DRIFT_STANDING and r.left >= DRIFT_LEFT]
-    columns = ("overlap", "null", "standing", "cos_in", "cos_out", "left")
-    overlap, null, standing, cos_in, cos_out, left = (
-        fmean(getattr(r, name) for r in records.values()) for name in columns
-    )
+    standing, left = (fmean(getattr(r, name) for r in records.values()) for name in ("standing", "left"))
     why = (
-        f"overlap of V with re-extracted V {overlap:.3f} (unrelated {null:.3f}; standing {standing:.2f}), cos_in "
-        f"{cos_in:.3f}, cos_out {cos_out:.3f} along re-extracted V (left {left:.2f}); drifted at standing <= "
-        f"{DRIFT_STANDING} and left >= {DRIFT_LEFT}" + (f"; drifted: replicate {', '.join(gone)}" if gone else "")
+        f"re-extracted V is {standing:.2f} of the way from unrelated to the same, and removing V leaves {left:.2f} of the "
+        f"hack-ward gradient (drifted at <= {DRIFT_STANDING} and >= {DRIFT_LEFT}: replicate {', '.join(gone) or 'none'})"
     )
     return Finding("V is still V", "FAIL" if gone else "PASS", why)

@@ -84,9 +84,7 @@ class Run:
 
     def __post_init__(self) -> None:
         if self.arm not in ARMS:
-            raise BadInput(
-                f"{self.path}: a run of --arm {self.arm}, which this version does not have; move it elsewhere"
-            )
+            raise BadInput(f"{self.path}: a run of --arm {self.arm}, which this version does not have; move it away")
 
     def config(self, name: str) -> Any:
         """A field of its config; None in a manifest without it."""
@@ -171,9 +169,7 @@ def paired_pp(high: Mapping[int, float | None], low: Mapping[int, float | None])
 def load_runs(directory: Path, mechanism_of: MechanismOf | None = None) -> Found:
     """Every training run below a directory. BadInput when no run is finished, or on a damaged one."""
     if not directory.is_dir():
-        raise BadInput(
-            f"{directory}: no such directory; name one with runs of `just train`, or a file NAME.runs.jsonl.gz"
-        )
+        raise BadInput(f"{directory}: no such directory; name one with runs, or a file NAME.runs.jsonl.gz")
     runs, left_out = [], []
     for path in sorted(p.parent for p in directory.rglob("manifest.json")):
         manifest = read_manifest(path)
@@ -194,11 +190,9 @@ def _read(path: Path, manifest: Mapping[str, Any], mechanism_of: MechanismOf | N
     steps: list[Numbers] = []
     sources: list[Mapping[str, Numbers]] = []
     kinds: deque[Counter[str]] = deque(maxlen=LAST)
-    ids: set[str] = set()
-    prompts: set[str] = set()
+    seen: set[str] = set()
     for rows in iter_run(path):
-        ids |= {r["problem_id"] for r in rows}
-        prompts |= {r["prompt"] for r in rows}
+        seen |= {r[name] for r in rows for name in ("problem_id", "prompt")}
         steps.append(step_numbers(rows))
         sources.append(by_source(rows))
         if mechanism_of:
@@ -214,7 +208,7 @@ def _read(path: Path, manifest: Mapping[str, Any], mechanism_of: MechanismOf | N
             rows = read_step(file)
             evals[folder][done] = rates(rows)
             if folder == "eval":
-                trained_on |= {r["problem_id"] for r in rows if r["problem_id"] in ids or r["prompt"] in prompts}
+                trained_on |= {r["problem_id"] for r in rows if {r["problem_id"], r["prompt"]} & seen}
                 tested[done] = frozenset((sys.intern(r["prompt"]), r["sample_id"]) for r in rows)
                 known = sum(r["gt_pass"] is not None for r in rows)
                 if known < KNOWN * len(rows):
@@ -236,11 +230,7 @@ def step_numbers(rows: Sequence[Row]) -> dict[str, float | None]:
         **{label: mean([float(x == label) for x in labelled]) for label in LABELS},
         **{name: first[name] for name in OF_STEP},
         "removed_share": None if first["target"] is None else first["removed_share"],
-        **{
-            f"{channel}.{name}": of.get(name)
-            for channel, of in (first["channels"] or {}).items()
-            for name in PER_CHANNEL
-        },
+        **{f"{one}.{name}": of.get(name) for one, of in (first["channels"] or {}).items() for name in PER_CHANNEL},
         "flat_groups": mean([float(len({r["reward"] for r in group}) < 2) for group in in_groups(rows)]),
         "known": float(sum(r["gt_pass"] is not None for r in student)),
         "own": float(len(student)),

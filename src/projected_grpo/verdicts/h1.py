@@ -10,6 +10,7 @@ Thresholds are fixed in docs/spec.md. A line passes only if each of its clauses 
 NOT_EVALUABLE, whatever the others say. Differences are in percentage points, paired by replicate (a seed).
 """
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -48,10 +49,8 @@ class Gap:
 
     @property
     def text(self) -> str:
-        each = ", ".join(f"{d:+.1f}" for d in self.deltas.values())
-        return (
-            f"{self.what} {self.mean:+.1f} pp (seeds {' '.join(map(str, self.deltas))}: {each}; SEM {number(self.sem)})"
-        )
+        seeds, each = " ".join(map(str, self.deltas)), ", ".join(f"{d:+.1f}" for d in self.deltas.values())
+        return f"{self.what} {self.mean:+.1f} pp (seeds {seeds}: {each}; SEM {number(self.sem)})"
 
     @property
     def too_few(self) -> str:
@@ -64,14 +63,13 @@ class Gap:
 def gap(arms: Compared, rate: str, high: str, low: str) -> Gap:
     """Returns high - low of a rate over the last 10 steps. A seed that one of the arms lacks is missing evidence, not a
     smaller n: the run that did not finish may be the one that went wrong."""
-    what, ours, theirs = f"{FOUR_NAMES[rate]} {high} - {low}", arms[high], arms[low]
-    lacking = [f"no {arm} run with these settings" for arm in (high, low) if not arms[arm]][:1] or [
-        *(f"{high} lacks seed {seed}" for seed in sorted(theirs.keys() - ours.keys())),
-        *(f"{low} lacks seed {seed}" for seed in sorted(ours.keys() - theirs.keys())),
-    ]
-    if lacking:
+    what, seeds = f"{FOUR_NAMES[rate]} {high} - {low}", sorted(arms[high].keys() | arms[low].keys())
+    for arm in (high, low):
+        if not arms[arm]:
+            return Gap(what, {}, f"no {arm} run with these settings")
+    if lacking := [f"{arm} lacks seed {seed}" for arm in (high, low) for seed in seeds if seed not in arms[arm]]:
         return Gap(what, {}, "; ".join(lacking))
-    ends = [{seed: run.last(rate) for seed, run in runs.items()} for runs in (ours, theirs)]
+    ends = [{seed: run.last(rate) for seed, run in arms[arm].items()} for arm in (high, low)]
     return paired(what, ends[0], ends[1], "ground truth is not known")
 
 
@@ -92,34 +90,30 @@ def gain(arm: str, runs: Mapping[int, Run]) -> Gap:
 # ---------------------------------------------------------------- clauses
 
 
-def _clause(name: str, g: Gap, ok: bool, needs: str, **numbers: float) -> Finding:
+def _clause(name: str, g: Gap, missing: str, ok: bool, needs: str, **numbers: float) -> Finding:
+    if missing:
+        return Finding(name, "NOT_EVALUABLE", missing)
     found = {"mean": g.mean, "sem": g.sem, "n": len(g.deltas), **numbers}
     return Finding(name, "PASS" if ok else "FAIL", f"{g.text}; {needs}", found)
 
 
 def at_least(name: str, g: Gap, least: float) -> Finding:
     """The mean difference is at least so many percentage points."""
-    if g.missing:
-        return Finding(name, "NOT_EVALUABLE", g.missing)
-    return _clause(name, g, g.mean >= least, f"needs >= {least:+.0f}")
+    return _clause(name, g, g.missing, g.mean >= least, f"needs >= {least:+.0f}")
 
 
 def beyond_sem(name: str, g: Gap) -> Finding:
     """The mean difference is above 0 and above its standard error over seeds."""
-    if g.too_few:
-        return Finding(name, "NOT_EVALUABLE", g.too_few)
-    return _clause(name, g, g.mean > (g.sem or 0.0), "needs > 1 SEM and > 0")
+    return _clause(name, g, g.too_few, g.mean > (g.sem or 0.0), "needs > 1 SEM and > 0")
 
 
 def lower_at_least(name: str, g: Gap, least: float, *, above: bool = False) -> Finding:
     """The lower end of the difference's one-sided 95 % interval (paired t) is at least so many percentage points, or
     `above` them."""
-    if g.too_few:
-        return Finding(name, "NOT_EVALUABLE", g.too_few)
-    low = lower_end(list(g.deltas.values()))
+    low = math.nan if g.too_few else lower_end(list(g.deltas.values()))
     needs = f"> {least:.0f}" if above else f">= {least:+.0f}"
     told = f"lower end {low:+.1f} (one-sided 95 %, paired t, n = {len(g.deltas)}), needs {needs}"
-    return _clause(name, g, low > least if above else low >= least, told, lower=low)
+    return _clause(name, g, g.too_few, low > least if above else low >= least, told, lower=low)
 
 
 def overall(name: str, clauses: Sequence[Finding]) -> Finding:

@@ -119,12 +119,9 @@ def group_runs(runs: Sequence[Run]) -> list[RunGroup]:
             named |= {s for s in SETTINGS if peer[s] != own[s]}
         shown = [f"{s}={own[s]}" for s in SETTINGS if s in named and own[s] is not None]
         placed = groups.setdefault(" ".join([name, *shown]), {})
-        if run.seed in placed:
-            raise BadInput(
-                f"{placed[run.seed].path} and {run.path}: two runs of {name} with seed {run.seed} and the same settings; "
-                "move one of them elsewhere"
-            )
-        placed[run.seed] = run
+        if (first := placed.setdefault(run.seed, run)) is not run:
+            both = f"{first.path} and {run.path}"
+            raise BadInput(f"{both}: two runs of {name} with seed {run.seed} and the same settings; move one away")
     return [RunGroup(name, tuple(placed[seed] for seed in sorted(placed))) for name, placed in groups.items()]
 
 

@@ -53,9 +53,7 @@ def write_summaries(path: Path, *studies: tuple[Path, Found]) -> int:
             place = places.setdefault(row["path"], run.path)
             # V may have been extracted again in between.
             if {**row, "re_extracted": ()} != {**first, "re_extracted": ()}:
-                raise BadInput(
-                    f"{place} and {run.path}: two runs of one name; rename one, or name only the runs that are new"
-                )
+                raise BadInput(f"{place} and {run.path}: two runs of one name; rename one, or name only new runs")
             first["re_extracted"] = first["re_extracted"] or row["re_extracted"]
     lost = [[_name(run, root), why] for root, found in studies for run, why in found.left_out]
     lost = [[name, why] for name, why in lost if name not in rows]  # cut in one place, finished in another
@@ -76,7 +74,7 @@ def read_summaries(path: Path) -> Found:
     head, *rows = read_jsonl(path) or [{}]
     if head.get("run_summaries") != VERSION:
         raise BadInput(
-            f"{path}: no run summaries of version {VERSION}; write it again with `just results DIR --out {path}`"
+            f"{path}: no run summaries of version {VERSION}; write it again, `just results DIR --out {path}`"
         )
     left_out = tuple((path / run, why) for run, why in head.get("left_out", []))
     return Found(tuple(_run(row, path) for row in rows), left_out)

@@ -35,14 +35,12 @@ class World:
 
 WORLDS = {
     "many problems mixed": World(),
-    "5 mixed of 40": World(mixed=(5, 5)),
     "5 to 8 mixed of 40": World(mixed=(5, 8)),
     "5 to 8 mixed of 40, levels and slopes": World(mixed=(5, 8), slopes=0.7, level=3.0),
     "few of one kind (1 in 8)": World(rollouts=12, problems=24, share=0.125),
     "longer where high": World(length_gap=1.5),
     "noise differs between problems": World(noise=0.6),
     "noise differs between kinds": World(noisier=2.5, share=0.25),
-    "problem levels and slopes": World(slopes=0.7, level=3.0),
     "all of it": World(
         problems=30, mixed=(8, 12), share=0.35, length_gap=1.0, noise=0.4, noisier=1.5, slopes=0.5, unequal=True
     ),

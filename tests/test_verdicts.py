@@ -166,17 +166,12 @@ T2_ROWS = {
 
 def projected_steps(n=20, target="update", **wrong):
     """A projected replay: V out of the target, all of it."""
-    out = []
-    for i in range(n):
-        before = 0.3 + 0.01 * (i % 5)
-        row = {
-            "target": target, "cos_in": 0.4, "cos_out": 0.4, "cos_update_in": before, "cos_update": 0.001,
-            "removed_share": 1.0, "frac_removed": 1.0, "update_norm": 0.03, "frac_fired": 0.9,
-        }  # fmt: skip
-        if target == "grad":
-            row |= {"cos_in": before, "cos_out": 1e-8, "cos_update_in": 0.35, "cos_update": 0.35}
-        out.append([{**row, **wrong}])
-    return out
+    row = {
+        "target": target, "cos_in": 0.4, "cos_out": 0.4, "cos_update_in": 0.32, "cos_update": 0.001,
+        "removed_share": 1.0, "frac_removed": 1.0, "update_norm": 0.03, "frac_fired": 0.9,
+    }  # fmt: skip
+    of_grad = {"cos_in": 0.32, "cos_out": 1e-8, "cos_update_in": 0.35, "cos_update": 0.35} if target == "grad" else {}
+    return [[{**row, **of_grad, **wrong}]] * n
 
 
 HALF = projected_steps(20, removed_share=0.5)
@@ -247,17 +242,6 @@ T1_ROWS = {
     "... and hacks with one": (pool(100, gt_pass=True, label="correct_attempted_hack"), "PASS", {"hacked": 1}),
     **{str(foreign): (pool(40) + rows(1, **foreign), "NOT_EVALUABLE") for foreign in FOREIGN},
 }  # fmt: skip
-
-
-ROWS = [(judge, *case) for judge, cases in ((t1, T1_ROWS), (t2, T2_ROWS), (t3, T3_ROWS)) for case in cases.items()]
-
-
-@pytest.mark.parametrize(("judge", "name", "case"), ROWS)
-def test_t1_to_t3_of_rows(judge, name, case):
-    made, status, *numbers = case
-    verdict = judge(made)
-    assert verdict.status == status, (name, verdict.why)
-    assert verdict.numbers.items() >= {**dict(*numbers)}.items()
 
 
 # ---------------------------------------------------------------- T4
@@ -397,10 +381,19 @@ VERIFY = {
 }
 
 
-@pytest.mark.parametrize(("made", "status"), VERIFY.values(), ids=VERIFY)
-def test_verify(made, status):
-    verdict = vhack_verdict(*made)
-    assert verdict.status == status, verdict.why
+CASES = [
+    (judge, *case)
+    for judge, cases in ((t1, T1_ROWS), (t2, T2_ROWS), (t3, T3_ROWS), (lambda made: vhack_verdict(*made), VERIFY))
+    for case in cases.items()
+]
+
+
+@pytest.mark.parametrize(("judge", "name", "case"), CASES)
+def test_t1_to_t3_and_verify(judge, name, case):
+    made, status, *numbers = case
+    verdict = judge(made)
+    assert verdict.status == status, (name, verdict.why)
+    assert verdict.numbers.items() >= {**dict(*numbers)}.items()
 
 
 def test_the_test_over_mechanisms_by_hand():
@@ -422,10 +415,10 @@ CODES = {
 }
 
 
-@pytest.mark.parametrize("asked", CODES)
-def test_exit_codes(asked):
-    found = [Finding(f"T{i}", status, "") for i, status in enumerate(asked[0].split())]
-    assert exit_code(found, asked[1].split()) == CODES[asked]
+def test_exit_codes():
+    for (states, required), code in CODES.items():
+        found = [Finding(f"T{i}", status, "") for i, status in enumerate(states.split())]
+        assert exit_code(found, required.split()) == code, (states, required)
 
 
 def test_the_spec_states_the_thresholds_that_the_code_uses():

@@ -107,18 +107,17 @@ def _verdict(name: str, ground: Sequence[Finding], about_lora: Sequence[Finding]
     """NOT_EVALUABLE where the runs do not allow a comparison; FAIL where a clause on the LoRA fails; NOT_EVALUABLE where one
     is not known; else PASS. A reduction below 80 % is printed with its interval, and with the drift that explains it."""
     first, *_, drift = about_lora
-    not_there = [c for c in ground if c.status != "PASS"]
     failed = [c for c in about_lora if c.status == "FAIL"]
-    unknown = not_there or [c for c in about_lora if c.status == "NOT_EVALUABLE"]
-    if not_there or (unknown and not failed):
+    unknown = [c for c in about_lora if c.status == "NOT_EVALUABLE" and not failed]
+    if unknown := [c for c in ground if c.status != "PASS"] or unknown:
         return Finding(name, "NOT_EVALUABLE", "; ".join(f"{c.name} ({c.why})" for c in unknown))
     if not failed:
         return replace(first, name=name)
-    if failed[0] is not first:
-        return Finding(name, "FAIL", "; ".join(f"{c.name} fails ({c.why})" for c in failed), failed[0].numbers)
-    explains = {"FAIL": "the drift explains it", "PASS": "drift does not explain it"}
-    by_drift = f"{explains.get(drift.status, 'whether by drift is not known')}: {drift.why}"
-    return replace(first, name=name, why=f"a clean negative: {first.why}; {by_drift}")
+    why = "; ".join(f"{c.name} fails ({c.why})" for c in failed)
+    if failed[0] is first:
+        explains = {"FAIL": "the drift explains it", "PASS": "drift does not explain it"}
+        why = f"a clean negative, {explains.get(drift.status, 'whether by drift is not known')}: {why}"
+    return Finding(name, "FAIL", why, first.numbers)
 
 
 # ---------------------------------------------------------------- clauses

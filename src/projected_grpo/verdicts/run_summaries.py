@@ -45,16 +45,11 @@ def write_summaries(path: Path, *studies: tuple[Path, Found]) -> int:
     study's directory; copies of one run under one name are one. Returns how many runs it holds.
     BadInput when two runs have one name, or the file cannot be written."""
     rows: dict[str, dict[str, Any]] = {}
-    places: dict[str, Path] = {}
     for root, found in studies:
         for run in found.runs:
             row = _summary(run, root)
-            first = rows.setdefault(row["path"], row)
-            place = places.setdefault(row["path"], run.path)
-            # V may have been extracted again in between.
-            if {**row, "re_extracted": ()} != {**first, "re_extracted": ()}:
-                raise BadInput(f"{place} and {run.path}: two runs of one name; rename one, or name only new runs")
-            first["re_extracted"] = first["re_extracted"] or row["re_extracted"]
+            if rows.setdefault(row["path"], row) != row:
+                raise BadInput(f"{run.path}: another run has this name; rename one, or name only the runs that are new")
     lost = [[_name(run, root), why] for root, found in studies for run, why in found.left_out]
     lost = [[name, why] for name, why in lost if name not in rows]  # cut in one place, finished in another
     head = {"run_summaries": VERSION, "runs": len(rows), "left_out": lost}

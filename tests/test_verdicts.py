@@ -50,10 +50,6 @@ def replay(loaded, adapter, arm, steps=5, objective=None, modules=None, lr=1e-3,
     return out
 
 
-def flat(steps):
-    return [row for rows in steps for row in rows]
-
-
 # ---------------------------------------------------------------- T2
 
 
@@ -71,10 +67,6 @@ T2_INJECTED = {
     "all pad tokens are counted": (TokenBatch, "loss_mask", EVERY_TOKEN, {}),
     "every gradient is zero": (step, "nll", lambda logps, _: (logps * 0.0).sum(1), {"alive": 0}),
 }
-
-
-def test_t2_passes_on_an_honest_replay(tiny, antipasto):
-    assert t2(flat(replay(tiny, antipasto, "vanilla"))).status == "PASS"
 
 
 def test_each_rows_numbers_are_of_its_own_gradient(tiny, adapter):
@@ -95,12 +87,17 @@ def test_each_rows_numbers_are_of_its_own_gradient(tiny, adapter):
 
 
 @pytest.mark.parametrize(("place", "name", "wrong", "numbers"), T2_INJECTED.values(), ids=T2_INJECTED)
-def test_t2_is_red_on_what_is_injected_into_the_loop(tiny, antipasto, monkeypatch, place, name, wrong, numbers):
+def test_t2_passes_on_an_honest_replay_and_is_red_on_what_is_injected(
+    tiny, antipasto, monkeypatch, place, name, wrong, numbers
+):
+    def judged():
+        steps = replay(tiny, antipasto, "vanilla", objective=GRPO if name == "advantages" else None)
+        return t2([row for rows in steps for row in rows])
+
+    assert judged().status == "PASS"
     monkeypatch.setattr(place, name, wrong)
-    objective = GRPO if name == "advantages" else None
-    verdict = t2(flat(replay(tiny, antipasto, "vanilla", objective=objective)))
-    assert verdict.status == "FAIL"
-    assert {key: verdict.numbers[key] for key in numbers} == numbers
+    verdict = judged()
+    assert (verdict.status, verdict.numbers.items() >= numbers.items()) == ("FAIL", True), verdict.why
 
 
 # ---------------------------------------------------------------- T3
@@ -326,14 +323,9 @@ T4_ROWS = {
 
 
 @pytest.mark.parametrize(("made", "status", "numbers"), T4_ROWS.values(), ids=T4_ROWS)
-def test_t4_of_rows(made, status, numbers):
+def test_t4_of_rows_and_its_companion_of_hacked_and_clean(made, status, numbers):
     verdict = t4(made)
     assert (verdict.status, numbers(verdict.numbers)) == (status, True), verdict.why
-
-
-@pytest.mark.parametrize("name", [name for name in T4_ROWS if name.startswith(("V knows", "V turned", "a length"))])
-def test_the_companion_asks_the_same_of_hacked_and_clean(name):
-    made, status, _ = T4_ROWS[name]
     assert t4_companion([{**r, "hacked": not r["gt_pass"]} for r in made]).status == status
 
 

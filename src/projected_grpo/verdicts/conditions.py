@@ -64,18 +64,14 @@ def removed(compared: Compared) -> Finding:
     """Whether each run of an arm that removes V removed, step by step, what its gate should. A mean would pass a run that
     removes nothing at one step and twice as much at the next."""
     (low, high), wrong, shares = T3_SHARE, [], []
-    for arm, by_seed in compared.items():
-        if not ARMS[arm].projects or ARMS[arm].shrinks:
-            continue
-        for seed, run in by_seed.items():
-            series = run.series["removed_share"]
-            known = [x for x in series if x is not None]
-            right = sum(low <= x <= high for x in known)
-            shares.append(share := known_mean(known) or 0.0)
-            if right < TAKEN_STEPS * len(series) or not low <= share <= high:
-                wrong.append(
-                    f"{arm} {seed}: {share:.2f} of what its gate should take, right at {right} of {len(series)} steps"
-                )
+    removing = [arm for arm in compared if ARMS[arm].projects and not ARMS[arm].shrinks]
+    for run in (run for arm in removing for run in compared[arm].values()):
+        series = run.series["removed_share"]
+        right = sum(x is not None and low <= x <= high for x in series)
+        shares.append(share := known_mean(series) or 0.0)
+        if right < TAKEN_STEPS * run.steps or not low <= share <= high:
+            what = f"{share:.2f} of what its gate should take, right at {right} of {run.steps} steps"
+            wrong.append(f"{run.arm} {run.seed}: {what}")
     least, most = min(shares, default=0.0), max(shares, default=0.0)
     why = f"removed {least:.3f} to {most:.3f} of what the gate should take"
     needs = f"each needs {low} to {high}, at {TAKEN_STEPS:.0%} of its steps"

@@ -1,6 +1,5 @@
 """verify: does V point hack-ward on pairs that it has never seen?"""
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -33,13 +32,11 @@ def mechanism_p(cosine: Sequence[float], mechanisms: Sequence[str]) -> float | N
     """One-sided t-test over mechanisms' mean cosines that they are above 0. Pairs of one mechanism hack in the same
     words, so they are no independent draws of hacks; their means are taken as such. None below 3 mechanisms, or without
     spread."""
-    means = [
-        float(np.mean([c for c, m in zip(cosine, mechanisms, strict=True) if m == name])) for name in set(mechanisms)
-    ]
+    pairs = list(zip(cosine, mechanisms, strict=True))
+    means = [float(np.mean([c for c, m in pairs if m == name])) for name in set(mechanisms)]
     if len(means) < MIN_MECHANISMS or np.ptp(means) == 0:
         return None
-    p = float(stats.ttest_1samp(sorted(means), 0.0, alternative="greater").pvalue)
-    return p if math.isfinite(p) else None
+    return float(stats.ttest_1samp(sorted(means), 0.0, alternative="greater").pvalue)
 
 
 def vhack_verdict(seen: HeldOut, mechanisms: Sequence[str]) -> Finding:

@@ -44,11 +44,10 @@ def t6_of(runs: Sequence[Run]) -> list[Line]:
     if not all(by_kind.values()):
         return []
     svd, loras = ([g for g in group_runs(of) if g.runs[0].arm == METHOD] for of in by_kind.values())
-    return [
-        _judged({SVD: min(svd, key=lambda group: len(_unlike(group.by_seed, lora.by_seed))), LORA: lora}, by_kind)
-        for lora in loras
-        if svd
-    ]
+    if not svd:
+        return []
+    like = [min(svd, key=lambda group: len(_unlike(group.by_seed, lora.by_seed))) for lora in loras]
+    return [_judged({SVD: one, LORA: lora}, by_kind) for one, lora in zip(like, loras, strict=True)]
 
 
 def _unlike(svd: Mapping[int, Run], lora: Mapping[int, Run]) -> list[str]:
@@ -76,9 +75,8 @@ def _judged(groups: Mapping[str, RunGroup], runs: Mapping[str, Sequence[Run]]) -
     alike = condition("matched but for the adapter", wrong, why)
     if wrong:
         return Line(replace(alike, name=name), (alike,))
-    of_svd, of_lora, all_svd, all_lora = (
-        gap(of, rate, VANILLA, METHOD) for rate in ("hack", "hacked") for of in (svd, lora)
-    )
+    of_svd, of_lora = (gap(of, "hack", VANILLA, METHOD) for of in (svd, lora))
+    all_svd, all_lora = (gap(of, "hacked", VANILLA, METHOD) for of in (svd, lora))
     drift = drifted(lora[METHOD])
     ground = (
         alike,
@@ -108,8 +106,10 @@ def _verdict(name: str, ground: Sequence[Finding], about_lora: Sequence[Finding]
     is not known; else PASS. A reduction below 80 % is printed with its interval, and with the drift that explains it."""
     first, *_, drift = about_lora
     failed = [c for c in about_lora if c.status == "FAIL"]
-    unknown = [c for c in about_lora if c.status == "NOT_EVALUABLE" and not failed]
-    if unknown := [c for c in ground if c.status != "PASS"] or unknown:
+    unknown = [c for c in ground if c.status != "PASS"]
+    if not unknown and not failed:
+        unknown = [c for c in about_lora if c.status == "NOT_EVALUABLE"]
+    if unknown:
         return Finding(name, "NOT_EVALUABLE", "; ".join(f"{c.name} ({c.why})" for c in unknown))
     if not failed:
         return replace(first, name=name)
@@ -163,9 +163,7 @@ def _after_the_last_step(run: Run) -> ReExtracted | str:
     if last is None:
         return f"not measured: `just re-extract {run.path}`"
     if norm is None or abs(last.theta_norm - norm) > NORM_AGREES * norm:
-        return (
-            f"{run.path.name}: re_extracted.json is not of its trained adapter, whose norm is {norm}; measure it again"
-        )
+        return f"{run.path.name}: re_extracted.json is not of its trained adapter (norm {norm}); measure it again"
     return last if last.cos_in > 0 else f"{run.path.name}: nothing lies along V extracted again (cos_in {last.cos_in})"
 
 

@@ -55,9 +55,8 @@ def matched(compared: Compared, refused: Collection[str]) -> Finding:
     if shortest < LAST:
         wrong.append(f"runs of {shortest} steps; at least {LAST} are needed")
     steps = " ".join(f"{seed}: {run.steps}" for seed, run in compared[METHOD].items())
-    return condition(
-        "matched runs", list(dict.fromkeys(wrong)), f"equal manifests but for what arms are about; steps {steps}"
-    )
+    why = f"equal manifests but for what arms are about; steps {steps}"
+    return condition("matched runs", list(dict.fromkeys(wrong)), why)
 
 
 def removed(compared: Compared) -> Finding:

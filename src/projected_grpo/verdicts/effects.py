@@ -77,11 +77,7 @@ def percentile_interval(draws: Array, problems: int) -> tuple[float | None, floa
     if problems < MIN_PROBLEMS:
         return None, None, f"{problems} problems; at least {MIN_PROBLEMS} are needed"
     if missing > TAIL * len(draws):
-        return (
-            None,
-            None,
-            f"{missing} of {len(draws)} resamples have no g (fewer than 2 rollouts on a side, or no spread)",
-        )
+        return None, None, f"{missing} of {len(draws)} resamples have no g"
     low, high = np.nanquantile(draws, [TAIL, 1 - TAIL])
     return float(low), float(high), ""
 

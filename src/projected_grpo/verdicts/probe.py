@@ -147,9 +147,7 @@ def t3(projected: Sequence[Sequence[Row]]) -> Finding:
     bites, fired = numbers["bites"] or 0.0, numbers["fired"] or 0.0
     target = steps[0]["target"]
     if any(r["target"] != target for r in steps) or target not in ("grad", "update"):
-        return Finding(
-            "T3", "FAIL", f"V was not removed from one target on all {len(steps)} steps (of: {target})", numbers
-        )
+        return Finding("T3", "FAIL", f"V was not removed from one target at each step (first: {target})", numbers)
     status: Status = "PASS" if bites >= T3_STEPS and fired > T3_FIRED else "FAIL"
     before, after, share = (number(numbers[what], digits=4) for what in ("before", "after", "share"))
     why = (

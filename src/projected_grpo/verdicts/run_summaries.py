@@ -68,9 +68,7 @@ def read_summaries(path: Path) -> Found:
     version."""
     head, *rows = read_jsonl(path) or [{}]
     if head.get("run_summaries") != VERSION:
-        raise BadInput(
-            f"{path}: no run summaries of version {VERSION}; write it again, `just results DIR --out {path}`"
-        )
+        raise BadInput(f"{path}: no run summaries of version {VERSION}; write it again with `just results DIR --out`")
     left_out = tuple((path / run, why) for run, why in head.get("left_out", []))
     return Found(tuple(_run(row, path) for row in rows), left_out)
 

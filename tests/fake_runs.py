@@ -53,13 +53,10 @@ def run(
     )  # fmt: skip
 
 
-def of_arm(arm, hacks=None, gts=None, **changed):
-    """The runs of an arm, with a hack rate a seed."""
-    out = []
-    for i, seed in enumerate(ONSETS):
-        rows = {**dict(changed.get("rows", {})), **({} if gts is None else {"gt": gts[i]})}
-        out.append(run(arm, seed, **{**changed, "hack": None if hacks is None else hacks[i], "rows": rows}))
-    return out
+def of_arm(arm, hacks=(None,) * 3, gts=(None,) * 3, rows=(), **changed):
+    """The runs of an arm, with a hack rate and a gt_pass a seed."""
+    each = zip(ONSETS, hacks, [{} if gt is None else {"gt": gt} for gt in gts], strict=True)
+    return [run(arm, seed, hack=hack, rows={**dict(rows), **solved}, **changed) for seed, hack, solved in each]
 
 
 def study(*others, without=()):

@@ -116,23 +116,21 @@ def test_each_clause(others, clauses, why):
     assert found.verdict.status == next(iter(clauses.values()), "PASS")
     if clauses:
         first = next(c for c in found.clauses if c.name in clauses)
-        assert why in first.why
-        assert first.name in found.verdict.why
+        assert (why in first.why, first.name in found.verdict.why) == (True, True)
 
 
 def test_fewer_than_three_replicates_are_not_evaluable_and_said():
-    found = judged(seeds=(41, 42))
-    assert found.verdict.status == NOT
-    rises = next(c for c in found.clauses if c.name == "vanilla rises")
-    assert "+42.5 pp (seeds 41 42: +40.0, +45.0" in rises.why
-    assert "2 seeds, at least 3 are needed" in rises.why
+    verdict = judged(seeds=(41, 42)).verdict
+    assert verdict.status == NOT
+    for said in ("+42.5 pp (seeds 41 42: +40.0, +45.0", "2 seeds, at least 3 are needed"):
+        assert said in verdict.why
 
 
-@pytest.mark.parametrize("source", ["student", "teacher"])
-def test_a_mix_without_one_of_the_sources_is_not_evaluable(source):
-    found = judged(*everywhere(without=(source,)))
-    assert found.verdict.status == NOT
-    assert f"steps without {source} rows (--mix teacher=.25,base=.25)" in found.verdict.why
+def test_a_mix_without_one_of_the_sources_is_not_evaluable():
+    for source in ("student", "teacher"):
+        verdict = judged(*everywhere(without=(source,))).verdict
+        assert verdict.status == NOT
+        assert f"steps without {source} rows (--mix teacher=.25,base=.25)" in verdict.why
 
 
 def test_a_pool_of_its_own_is_for_a_replicate_on_another_base_alone():
@@ -174,7 +172,6 @@ def test_a_step_by_source_by_hand():
     assert source_lines(rows[3:]) == []
 
 
-@pytest.mark.parametrize(("gap", "bound"), [(1e-6, 1e-3), (0.01, 0.03), (0.2, 0.05), (None, 0.05)])
-def test_rounding_is_what_the_students_own_rows_show_within_bounds(gap, bound):
+def test_rounding_is_what_the_students_own_rows_show_within_bounds():
     """In bfloat16 two passes of one model lie further apart; a student that is off itself is no yardstick."""
-    assert rounding_of(gap) == pytest.approx(bound)
+    assert [rounding_of(gap) for gap in (1e-6, 0.01, 0.2, None)] == pytest.approx([1e-3, 0.03, 0.05, 0.05])

@@ -19,7 +19,7 @@ from projected_grpo.model.logprobs import TokenBatch
 from projected_grpo.projection import Projection
 from projected_grpo.records import Group, HeldOut, Outcome, Rollout
 from projected_grpo.step import Objective, run_step
-from projected_grpo.verdicts import effects
+from projected_grpo.verdicts import conditions, effects, h1
 from projected_grpo.verdicts import probe as verdicts
 from projected_grpo.verdicts.held_out import ENERGY_RATIO, mechanism_p, vhack_verdict
 from projected_grpo.verdicts.probe import t1, t2, t3, t4, t4_companion, welch
@@ -417,6 +417,10 @@ def test_the_spec_states_the_thresholds_that_the_code_uses():
     spec = (ROOT / "docs/spec.md").read_text("utf-8")
     for text in ("30 %", "90 %", "80 %", "0.5", "p < 0.05", ".9 to 1.1", "at least 5 steps", "Hedges' g >= .2"):
         assert text in spec, text
+    for number in (h1.REDUCTION, h1.GT_DROP, h1.FORM_DROP, h1.FALSE_REDUCTION, h1.FALSE_GT_DROP, h1.HELD_OUT_DROP,
+                   h1.PREVENTED, h1.PREVENTED_OVER_CONTROL, conditions.KL_EFFECT):  # fmt: skip
+        assert f"{number:.0f} pp" in spec
+    assert (h1.MIN_REPLICATES, h1.HORIZON, effects.CONFIDENCE) == (3, 3.0, 0.95)
     assert (verdicts.T1_HACKED, verdicts.T2_FINITE, verdicts.T3_STEPS, verdicts.T3_FIRED) == (0.3, 0.9, 0.8, 0.5)
     assert (verdicts.T3_SHARE, verdicts.T3_MIN_STEPS, verdicts.T3_LEFT) == ((0.9, 1.1), 5, 0.5)
     assert (verdicts.T4_EFFECT, ENERGY_RATIO, "1.5 times its null" in spec) == (0.2, 1.5, True)

@@ -25,6 +25,7 @@ differs (Janssen 1997). T4 asks for both.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,20 +48,16 @@ PERMUTATIONS = 1999
 Array = NDArray[np.float64]
 
 
-@dataclass(frozen=True)
-class Matched:
-    """A difference at equal length."""
+class Matched(NamedTuple):
+    """A difference at equal length: the gap in the unit of the values, its standard error clustered by problem (CR2),
+    Satterthwaite's degrees of freedom (about the problems that inform the gap, less one), and one-sided p that the gap is
+    above 0: by Student's t, and by the rank of t among those of PERMUTATIONS permutations within problems."""
 
     gap: float
-    """In the unit of the values."""
     sem: float
-    """Its standard error, clustered by problem (CR2)."""
     df: float
-    """Satterthwaite's: about the problems that inform the gap, less one."""
     p: float
-    """One-sided: that the gap is above 0, by Student's t."""
     p_permuted: float
-    """The same by the rank of t among those of PERMUTATIONS permutations within problems."""
 
 
 @dataclass(frozen=True)

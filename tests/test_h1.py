@@ -124,7 +124,6 @@ def test_the_horizon_is_each_replicates_own():
 
 MISSING = {
     "no vanilla": ({"without": ("vanilla",)}, "no vanilla run", "NOT_EVALUABLE"),
-    "no placebo": ({"without": ("placebo",)}, "no placebo run", "NOT_EVALUABLE"),
     "no kl: the first line does not ask for it": ({"without": ("kl",)}, "", "PASS"),
     # the projected run that broke may be the one that went wrong
     "a seed that one arm lacks": ({"without": (("projected", 43),)}, "projected lacks seed 43", "NOT_EVALUABLE"),
@@ -177,7 +176,6 @@ UNEQUAL = {
     "model_hash: 'base 9' against 'base 0'": ("random", {"model_hash": "base 9"}),
     "steps done: 190 against 210": ("random", {"length": 190}),
     "vhack.k: 'other' against '48'": ("placebo", {"vhack.k": "other"}),
-    "config.gate: 'other' against": ("placebo", {"gate": "other"}),
 }
 SHARES = {None: "right at 0 of 210 steps", 0.0: "0.00 of what its gate should take", 0.89: "0.89 of", 1.11: "1.11 of"}
 MOVED_ON = frozenset((p, j + 1) for p, j in TESTED)

@@ -107,11 +107,6 @@ def standardised(
     return Effect(g, draws, *percentile_interval(draws, len(names)))
 
 
-def average_sd(high: Sequence[float], low: Sequence[float]) -> float:
-    """Root of the mean of both variances: the SD that g* is in. At least 2 values a side."""
-    return float(np.sqrt((np.var(high, ddof=1) + np.var(low, ddof=1)) / 2))
-
-
 def hedges_g(high: Sequence[float], low: Sequence[float]) -> float | None:
     """g* of two samples, as above; None where it does not exist."""
     x = np.array([*high, *low], dtype=float)

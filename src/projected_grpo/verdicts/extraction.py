@@ -48,27 +48,19 @@ def paired(contrast: Contrast, one: Sequence[Row], other: Sequence[Row]) -> tupl
     return a, b, Effect(a.g - b.g, draws, *percentile_interval(draws, len(among)))
 
 
-def differing(nll: Sequence[Row], grpo: Sequence[Row]) -> float | None:
-    """Share of rollouts on which the energies along two V differ by more than SAME_ENERGY of the first's mean. None where a
-    tenth of the rollouts lack one."""
-    both = [(a["energy_V"], b["energy_V"]) for a, b in zip(nll, grpo, strict=True)]
-    both = [(a, b) for a, b in both if finite(a) and finite(b)]
-    if not both or len(both) < T2_FINITE * len(nll):
-        return None
-    mean = sum(a for a, _ in both) / len(both)
-    return sum(abs(a - b) > SAME_ENERGY * mean for a, b in both) / len(both)
-
-
 def t7(both: tuple[Sequence[Row], Sequence[Row]]) -> Finding:
     """V of --loss grpo discriminates at least as well as V of --loss nll; `both` are rows of the replay against the NLL's V
     and of the replay against the other."""
     nll, grpo = both
     if not nll or len(nll) != len(grpo):
         return Finding("T7", "NOT_EVALUABLE", "the two V were not measured on the same rollouts; replay the same pool")
-    energies = differing(nll, grpo)
-    if energies is None:
+    pairs = [(a["energy_V"], b["energy_V"]) for a, b in zip(nll, grpo, strict=True)]
+    known = [(a, b) for a, b in pairs if finite(a) and finite(b)]
+    if len(known) < T2_FINITE * len(nll):
         why = "the energy along V is not known on a tenth of the rollouts, so whether both V are one cannot be told"
         return Finding("T7", "NOT_EVALUABLE", why)
+    mean = sum(a for a, _ in known) / len(known)
+    energies = sum(abs(a - b) > SAME_ENERGY * mean for a, b in known) / len(known)
     of_grpo, of_nll, gain = paired(T4, grpo, nll)
     ours, theirs = (separates(T4, rows).numbers.get("g_matched") for rows in (grpo, nll))
     at_length = None if ours is None or theirs is None else ours - theirs
@@ -82,7 +74,8 @@ def t7(both: tuple[Sequence[Row], Sequence[Row]]) -> Finding:
 
 
 def _decided(energies: float, gain: Effect, ahead: bool, at_length: float | None) -> tuple[Status, str]:
-    """`ahead`: whether either V tells the kinds apart at all; `at_length`: the gain at equal length."""
+    """`energies`: share of the rollouts on which those along both V differ by more than SAME_ENERGY of the first's mean;
+    `ahead`: whether either V tells the kinds apart at all; `at_length`: the gain at equal length."""
     if energies < DIFFERING:
         differ = f"the energy along both differs on {energies:.0%} of the rollouts (needs >= {DIFFERING:.0%})"
         return "FAIL", f"one V under two names: {differ}; was --loss grpo really taken?"

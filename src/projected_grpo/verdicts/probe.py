@@ -14,7 +14,7 @@ from scipy import stats
 
 from projected_grpo.ledger.rates import any_hack, known_mean, number, rates
 from projected_grpo.ledger.step_file import Row, token_crc
-from projected_grpo.verdicts.effects import average_sd, hedges_g
+from projected_grpo.verdicts.effects import hedges_g
 from projected_grpo.verdicts.registry import Finding, Status, condition
 from projected_grpo.verdicts.statistics import at_equal_length
 
@@ -66,19 +66,15 @@ T4 = Contrast("T4", "pure hacks", "hack-and-correct", _by_truth)
 T4_PLUS = Contrast("T4+", "hacked", "clean", any_hack)
 
 
-def sampled(row: Row) -> bool:
-    """The row is a teacher's rollout: sampled by it (log-probabilities of sampling are there) and trained on by nobody.
-    A replay's rows, hand-written pairs among them, are none."""
-    return row["source"] == "teacher" and finite(row["behaviour_logp"]) and row["loss"] is None
-
-
 def t1(pool: Sequence[Row]) -> Finding:
     """The teacher hacks, by `any_hack`, on at least 30 % of its pool, and of its different rollouts. NOT_EVALUABLE when a
     row is not the teacher's, or below 20 different rollouts of 5 problems."""
     different = {(r["prompt"], tuple(r["completion_ids"])): r for r in pool}
     problems = {prompt for prompt, _ in different}
     wrong = []
-    if foreign := sum(not sampled(r) for r in pool):
+    # A rollout of it has log-probabilities of sampling and was trained on by nobody; rows of a replay are none.
+    teachers = (r["source"] == "teacher" and finite(r["behaviour_logp"]) and r["loss"] is None for r in pool)
+    if foreign := sum(not of_teacher for of_teacher in teachers):
         wrong.append(f"{foreign} of {len(pool)} rows were not sampled from the teacher; T1 judges its pool only")
     if ungraded := sum(not isinstance(r["hacked"], bool) for r in pool):
         wrong.append(f"{ungraded} of {len(pool)} rows are not graded")
@@ -188,7 +184,7 @@ def separates(contrast: Contrast, rows: Sequence[Row]) -> Finding:
     status: Status = "NOT_EVALUABLE"
     at_length = "not known"
     if matched is not None:
-        g_matched = matched.gap / average_sd(above, below)
+        g_matched = matched.gap / float(np.sqrt((np.var(above, ddof=1) + np.var(below, ddof=1)) / 2))  # the SD of g*
         numbers |= {"p_matched": matched.p, "p_permuted": matched.p_permuted, "g_matched": g_matched}
         status = "PASS" if max(matched.p, matched.p_permuted) < ALPHA and g_matched >= T4_EFFECT else "FAIL"
         at_length = (

@@ -17,7 +17,6 @@ def main() -> None:
     from projected_grpo.traces.asking import ask_all
     from projected_grpo.traces.record import open_traces, states_of
     from projected_grpo.traces.teachers import cost_table, read_answers, read_teachers
-    from projected_grpo.verdicts.registry import CLAIMS
 
     states, teachers = states_of(open_traces(config.traces)[1]), read_teachers(config.teachers)
     try:
@@ -25,7 +24,7 @@ def main() -> None:
     except Unfinished:
         bottom_line(config.out, "🟡", "stopped before the end", cost_table(read_answers(config.out)))
         raise
-    verdict = CLAIMS["teachers"].judged(found.asked())
+    verdict = found.finding()
     bottom_line(config.out, verdict.status, f"{verdict.status}: {verdict.why}", cost_table(found))
 
 

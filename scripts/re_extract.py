@@ -29,13 +29,13 @@ def main() -> None:
 
     found = measured(config.run, config.vhack)
     path = write_re_extracted(config.run, found)
-    last = found.records[-1]
+    last = found[-1]
     said = (
         f"{config.run.name}: V in use against re-extracted V after {last.steps} steps: {last.standing:.2f} of the way from "
         f"unrelated (0) to the same (1); removing it leaves {last.left:.2f} of the hack-ward gradient"
     )
     header = ["steps", "overlap", "unrelated", "cos_in", "cos_out", "left"]
-    body = [[r.steps, r.overlap, r.null, r.cos_in, r.cos_out, r.left] for r in found.records]
+    body = [[r.steps, r.overlap, r.null, r.cos_in, r.cos_out, r.left] for r in found]
     bottom_line(path, "⚪", said, [header, *body])
 
 

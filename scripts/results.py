@@ -32,7 +32,7 @@ class ResultsConfig:
 def main() -> int:
     config = cli.parse_plain(ResultsConfig, __doc__)
     from projected_grpo.report import channels, results, rivals
-    from projected_grpo.verdicts.run_summaries import default_out, is_summary, runs_at, write_summaries
+    from projected_grpo.verdicts.run_summaries import is_summary, runs_at, write_summaries
     from projected_grpo.worlds.toy_programs import mechanism_of
 
     if not config.dirs:
@@ -52,7 +52,9 @@ def main() -> int:
         made = channels.output(found) if config.only == "channels" else rivals.bench_of(found).output()
     else:
         made = results.output(results.report_on(place, mechanism_of), config.require)
-    out = config.out if config.out != Path() else default_out(place, config.only or "results")
+    name = config.only or "results"
+    usual = place / name if place.is_dir() else Path("out") / name / place.name.partition(".")[0]
+    out = config.out if config.out != Path() else usual
     made.write(out)
     print(made.text)
     bottom_line(out, {0: "PASS", 1: "FAIL"}.get(made.code, "NOT_EVALUABLE"), made.bottom)

@@ -51,8 +51,7 @@ def main() -> int:
     from projected_grpo.traces.record import open_traces
     from projected_grpo.traces.teachers import read_answers
     from projected_grpo.traces.votes import from_random, pairs_of_answers, pairs_of_pools
-    from projected_grpo.verdicts.registry import CLAIMS
-    from projected_grpo.verdicts.teachers import Votes
+    from projected_grpo.verdicts import teachers
     from projected_grpo.worlds.models import load_model
 
     made_from: dict[str, Any] = {"student": str(config.student)}
@@ -62,12 +61,14 @@ def main() -> int:
         loaded = load_model(config.model, config.dtype, "cpu", config.base_seed, config.cache)
         header.check_model(config.student, loaded.weights_hash, loaded.tokenizer_hash)
         found = pairs_of_answers(loaded, traces, answers)
-        numbers = from_random(loaded, found) or (None, None, None)
-        problems = len(set(found.problem_of.values()))
-        votes = Votes(len(found.problem_of), problems, len(found.pairs), *numbers, found.elsewhere)
-        verdict = CLAIMS["pairs"].judged(votes)
+        kl = from_random(loaded, found)
+        numbers = kl._asdict() if kl else dict.fromkeys(("kl", "null", "p"))
+        verdict = teachers.pairs(
+            traces=len(found.problem_of), problems=len(set(found.problem_of.values())), pairs=len(found.pairs),
+            elsewhere=found.elsewhere, **numbers,
+        )  # fmt: skip
         status, said = verdict.status, f"{verdict.status}: {verdict.why}"
-        made_from |= {"answers": str(config.answers), "verdict": status, **verdict.numbers}
+        made_from |= {"answers": str(config.answers), "verdict": status, **numbers}
     else:
         found = pairs_of_pools(config.student, config.teachers)
         made_from["teachers"] = [str(t) for t in config.teachers]

@@ -16,7 +16,8 @@ def main() -> int:
     from projected_grpo.ledger.console import bottom_line, log_to
     from projected_grpo.ledger.errors import BadInput
     from projected_grpo.run.prepare import attach, load
-    from projected_grpo.verdicts.registry import CLAIMS, exit_code
+    from projected_grpo.verdicts.held_out import vhack_verdict
+    from projected_grpo.verdicts.registry import exit_code
 
     if config.vhack == Path():
         raise BadInput("--vhack is empty: name the artefact to verify; make one with `just extract-vhack`")
@@ -33,7 +34,7 @@ def main() -> int:
     d = how.differences(loaded, adapter, sides, config.token_budget)
     seen = vhack.held_out_numbers(v.basis, d, vhack.RANDOM_BASES, config.seed)
     log_to(config.vhack.with_name("verify.txt"))
-    verdict = CLAIMS["verify"].judged(seen, [p.mechanism for p in held_out])
+    verdict = vhack_verdict(seen, [p.mechanism for p in held_out])
 
     logger.info("held-out pair                 mechanism             energy    null   cosine")
     for pair, e, z, c in zip(held_out, seen.energy, seen.null, seen.cosine, strict=True):

@@ -5,7 +5,6 @@ from pathlib import Path
 from projected_grpo.arms import ARMS, arms_of
 from projected_grpo.config import TrainConfig
 from projected_grpo.ledger.folder import plain
-from projected_grpo.verdicts.comparison import facts_of
 from projected_grpo.verdicts.finished_runs import Run
 from projected_grpo.verdicts.h1 import judge
 from projected_grpo.verdicts.matching import group_runs
@@ -16,31 +15,21 @@ DEFAULTS = plain(TrainConfig())
 TESTED = frozenset((f"p{i}", j) for i in range(25) for j in range(4))
 
 
-def manifest(arm, seed, done, **changed):
-    """As `just train` writes it. `changed` are fields of the config, or whole facts (`model_hash`, `vhack.k`)."""
-    kind = ARMS[arm].measured
-    config = {
-        **DEFAULTS, "arm": arm, "seed": seed, "base_seed": seed % 3, "steps": done,
-        "vhack": f"out/v_{kind}_{seed}.safetensors", "out": f"out/{arm}_{seed}", "horizon_of": f"out/vanilla_{seed}",
+def facts(arm, seed, steps, **changed):
+    """As a manifest of `just train` has them, flat. `changed`: fields of its config, or whole facts (`vhack.k`)."""
+    kind, vanilla = ARMS[arm].measured, arm == "vanilla"
+    of_config = DEFAULTS | {
+        "arm": arm, "seed": seed, "base_seed": seed % 3, "steps": 900 if vanilla else steps,
+        "until_onsets": 3.0 if vanilla else 0.0, "horizon_of": "." if vanilla else f"out/vanilla_{seed}",
     }  # fmt: skip
-    if arm == "vanilla":
-        config |= {"steps": 900, "horizon_of": ".", "until_onsets": 3.0}
-    v = {"control": kind, "k": "48", "pairs_draw": str(seed), "seed": str(seed), "v_sha256": f"{kind} {seed}",
-         "pairs_hash": "words" if kind == "words" else "p", "directions": "1008", "commit": f"c{seed}"}  # fmt: skip
-    out = {
-        "kind": "train", "config": config, "vhack": v, "model_hash": f"base {seed % 3}", "tokenizer_hash": f"t{seed % 3}",
-        "problems_hash": "toy", "adapter": {"adapter": "antipasto"}, "modules": 21, "processes": 1,
-        "versions": {"torch": "2.15"}, "commit": f"{arm} {seed}", "started": f"{arm} {seed}",
+    v = {"control": kind, "k": "48", "pairs_draw": str(seed), "v_sha256": f"{kind} {seed}",
+         "pairs_hash": "words" if kind == "words" else "p"}  # fmt: skip
+    return {
+        **{f"config.{name}": value for name, value in of_config.items()},
+        **{f"vhack.{name}": value for name, value in v.items()},
+        "model_hash": f"base {seed % 3}", "problems_hash": "toy", "processes": 1, "steps done": steps,
+        **{f"config.{name}" if name in DEFAULTS else name: value for name, value in changed.items()},
     }  # fmt: skip
-    for name, value in changed.items():
-        group, _, field = name.partition(".")
-        if field:
-            out[group] = {**out[group], field: value}
-        elif name in config:
-            config[name] = value
-        else:
-            out[name] = value
-    return out
 
 
 def run(
@@ -53,23 +42,21 @@ def run(
     # The mean of steps t-9 to t is first above one half at t = onset: six of the ten are at .85.
     rises = arm == "vanilla" and hack is None
     hacks = [0.85 if t > onset - 6 else 0.0 for t in range(steps)] if rises else [end] * steps
-    series = {"hack": hacks, "hacked": hacks, "gt": [0.3] * steps, "form": [0.97] * steps, "seconds": [1.0] * steps}
-    share = 1.0 if ARMS[arm].projects else None
-    columns = {"removed_share": share, "update_removed": 0.6, "update_norm": 0.2, **dict(rows)}
-    series |= {name: [value] * steps for name, value in columns.items()}
+    columns = {
+        "gt": 0.3, "form": 0.97, "seconds": 1.0, "known": 10.0, "own": 10.0, "update_removed": 0.6, "update_norm": 0.2,
+        "removed_share": 1.0 if ARMS[arm].projects else None, **dict(rows),
+    }  # fmt: skip
+    series = {"hack": hacks, "hacked": hacks, **{name: [value] * steps for name, value in columns.items()}}
     return Run(
-        Path(f"{arm}_{seed}{place}"), arm, seed, facts_of(manifest(arm, seed, steps, **changed), steps), 10 * steps, series,
+        Path(f"{arm}_{seed}{place}"), arm, seed, facts(arm, seed, steps, **changed), 10 * steps, series,
         {0: {"gt": held_out[0]}, steps: {"gt": held_out[1]}}, None, tested={0: tested[0], steps: tested[1]},
     )  # fmt: skip
 
 
-def of_arm(arm, hacks=None, gts=None, **changed):
-    """The runs of an arm, with a hack rate a seed."""
-    out = []
-    for i, seed in enumerate(ONSETS):
-        rows = {**dict(changed.get("rows", {})), **({} if gts is None else {"gt": gts[i]})}
-        out.append(run(arm, seed, **{**changed, "hack": None if hacks is None else hacks[i], "rows": rows}))
-    return out
+def of_arm(arm, hacks=(None,) * 3, gts=(None,) * 3, rows=(), **changed):
+    """The runs of an arm, with a hack rate and a gt_pass a seed."""
+    each = zip(ONSETS, hacks, [{} if gt is None else {"gt": gt} for gt in gts], strict=True)
+    return [run(arm, seed, hack=hack, rows={**dict(rows), **solved}, **changed) for seed, hack, solved in each]
 
 
 def study(*others, without=()):
@@ -80,10 +67,9 @@ def study(*others, without=()):
 
 
 def judged(*others, **kwargs):
-    """H1 of such a study."""
+    """H1's three lines of such a study."""
     runs = study(*others, **kwargs)
-    (found,) = judge(group_runs(runs), runs)
-    return found
+    return judge(group_runs(runs), runs)
 
 
 def states(line):

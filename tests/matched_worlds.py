@@ -22,53 +22,45 @@ class World:
 
     problems: int = 40
     rollouts: int = 8
-    share: float = 0.5
-    """Of the high kind, within a mixed problem."""
-    mixed: tuple[int, int] | None = None
-    """How many problems hold both kinds, at least and at most; None: as the draw has it."""
-    length_gap: float = 0.0
-    """How much longer the high kind is, in standard deviations of the length."""
-    noise: float = 0.0
-    """Log-normal spread of the noise between problems."""
-    noisier: float = 1.0
-    """Noise of the high kind over that of the low one."""
-    slopes: float = 0.0
-    """Standard deviation over problems of the kind's own effect and of the length's."""
-    level: float = 1.0
-    """Standard deviation of the problems' levels."""
-    unequal: bool = False
-    """Problems have 2 to 2 * rollouts - 2 rollouts."""
-    skewed: Literal["", "lognormal", "exponential"] = ""
-    """The noise's shape, with its long tail to the left; empty: normal."""
+    share: float = 0.5  # of the high kind, within a mixed problem
+    mixed: tuple[int, int] | None = None  # how many problems hold both kinds, at least and at most; None: as drawn
+    length_gap: float = 0.0  # how much longer the high kind is, in standard deviations of the length
+    noise: float = 0.0  # log-normal spread of the noise between problems
+    noisier: float = 1.0  # noise of the high kind over that of the low one
+    slopes: float = 0.0  # standard deviation over problems of the kind's own effect and of the length's
+    level: float = 1.0  # standard deviation of the problems' levels
+    unequal: bool = False  # problems have 2 to 2 * rollouts - 2 rollouts
+    skewed: Literal["", "lognormal", "exponential"] = ""  # the noise's shape, its long tail to the left; empty: normal
 
 
 WORLDS = {
     "many problems mixed": World(),
-    "5 mixed of 40": World(mixed=(5, 5)),
     "5 to 8 mixed of 40": World(mixed=(5, 8)),
     "5 to 8 mixed of 40, levels and slopes": World(mixed=(5, 8), slopes=0.7, level=3.0),
     "few of one kind (1 in 8)": World(rollouts=12, problems=24, share=0.125),
     "longer where high": World(length_gap=1.5),
     "noise differs between problems": World(noise=0.6),
     "noise differs between kinds": World(noisier=2.5, share=0.25),
-    "problem levels and slopes": World(slopes=0.7, level=3.0),
     "all of it": World(
         problems=30, mixed=(8, 12), share=0.35, length_gap=1.0, noise=0.4, noisier=1.5, slopes=0.5, unequal=True
     ),
 }
-
-SKEWED = {
+SKEWED = {  # where Student's t is not to be trusted
     "lognormal, 8 % of one kind": World(rollouts=12, share=0.08, skewed="lognormal"),
     "exponential, 1 in 8": World(rollouts=12, problems=24, share=0.125, skewed="exponential"),
 }
-"""Where Student's t is not to be trusted."""
-
-LENGTHS = {
+LENGTHS = {  # detectors of length alone, which no parabola follows
     "1 / sqrt(length)": lambda n: 30 / np.sqrt(n),
     "1 / length": lambda n: 300 / n,
     "a smooth step": lambda n: np.tanh((n - 230) / 8),
 }
-"""Detectors of length alone, which no parabola follows."""
+POWER = {
+    "12 problems of 8": World(problems=12, level=0.5),
+    "40 problems of 8": World(level=0.5),
+    "116 problems of 8": World(problems=116, level=0.5),
+    "40 problems of 8, 6 mixed": World(mixed=(6, 6), level=0.5),
+    "116 problems of 8, 6 mixed": World(problems=116, mixed=(6, 6), level=0.5),
+}
 
 
 def drawn(world, rng):
@@ -77,7 +69,7 @@ def drawn(world, rng):
     sizes = (
         rng.integers(2, 2 * world.rollouts - 1, world.problems) if world.unequal else [world.rollouts] * world.problems
     )
-    high, problem = [], []
+    high = []
     for p, size in enumerate(sizes):
         kinds = rng.random(size) < (world.share if p < n_mixed else 0.5)
         if p >= n_mixed:
@@ -85,28 +77,23 @@ def drawn(world, rng):
         elif world.mixed is not None:
             kinds[:2] = (True, False)
         high += kinds.tolist()
-        problem += [p] * int(size)
     high = np.array(high)
     lengths = np.clip(200 + 40 * (rng.standard_normal(len(high)) + world.length_gap * high), 5, None).astype(int)
-    return high, lengths, np.array(problem)
+    return high, lengths, np.repeat(np.arange(world.problems), sizes)
 
 
 def values_of(world, high, lengths, problem, draws, rng):
     """[rollouts, draws]."""
-    n, z = len(high), (lengths - 200) / 40
+    shape, z = (len(high), draws), (lengths - 200) / 40
     sd = np.exp(world.noise * rng.standard_normal((world.problems, draws)))[problem]
     sd = sd * np.where(high, world.noisier, 1.0)[:, None]
     kind, length = world.slopes * rng.standard_normal((2, world.problems, draws))
-    out = world.level * rng.standard_normal((world.problems, draws))[problem] + sd * noise_of(world, (n, draws), rng)
+    out = world.level * rng.standard_normal((world.problems, draws))[problem]
+    noise = rng.exponential(size=shape) if world.skewed == "exponential" else rng.standard_normal(shape)
+    mean_0 = {"lognormal": lambda x: np.exp(0.5) - np.exp(x), "exponential": lambda x: 1 - x, "": lambda x: x}
+    out += sd * mean_0[world.skewed](noise)
     out += high[:, None] * kind[problem] + z[:, None] * (0.5 + length[problem]) + 0.2 * z[:, None] ** 2
     return out
-
-
-def noise_of(world, shape, rng):
-    """Of mean 0."""
-    if world.skewed == "lognormal":
-        return np.exp(0.5) - np.exp(rng.standard_normal(shape))
-    return 1 - rng.exponential(size=shape) if world.skewed == "exponential" else rng.standard_normal(shape)
 
 
 def designs_of(world, draws, rng):
@@ -162,18 +149,3 @@ def length_rejection(name):
         estimate, sem = design.fit(values + 0.3 * rng.standard_normal((problems, draws))[problem])
         found.append(stats.t.sf(estimate / sem, design.df) < ALPHA)
     return float(np.mean(found))
-
-
-POWER = {
-    "12 problems of 8": World(problems=12, level=0.5),
-    "40 problems of 8": World(level=0.5),
-    "116 problems of 8": World(problems=116, level=0.5),
-    "40 problems of 8, 6 mixed": World(mixed=(6, 6), level=0.5),
-    "116 problems of 8, 6 mixed": World(problems=116, mixed=(6, 6), level=0.5),
-}
-EFFECTS = (0.2, 0.3, 0.5, 0.8)
-
-
-def power_table():
-    """How often T4 passes, by design and g: the table in docs/spec.md."""
-    return {name: [rejection(world, g=g, draws=100)["passes"] for g in EFFECTS] for name, world in POWER.items()}

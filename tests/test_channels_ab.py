@@ -18,7 +18,7 @@ from projected_grpo.queue.settings import QueueConfig
 from projected_grpo.records import Group, Outcome, Rollout
 from projected_grpo.report.channels import against_v, output
 from projected_grpo.traces.votes import pairs_of_pools
-from projected_grpo.verdicts.channels import judged, measured
+from projected_grpo.verdicts.channels import judged
 from projected_grpo.verdicts.finished_runs import Found, Run
 
 STEPS = 12
@@ -28,7 +28,7 @@ TESTED = frozenset((f"p{i}", j) for i in range(50) for j in range(2))
 def run(seed, gt, *, on=True, arm="vanilla", hack=0.25, steps=STEPS, energy=0.1, share=0.4, **facts):
     """A finished run, with trace DPO or alone."""
     channels = {"trace_dpo": share, "policy": 1 - share} if on else {}
-    series = {name: [0.25] * steps for name in ("hack", "gt", "form", "hacked", "seconds")}
+    series = {name: [0.25] * steps for name in ("hack", "gt", "form", "hacked", "seconds", "known", "own")}
     series |= {"cos_null": [0.4] * steps, "removed_share": [1.0 if arm == "projected" else None] * steps}
     for channel, own in channels.items():
         numbers = {"loss": 0.6, "cos": 0.2, "cos_signed": 0.1, "energy": energy, "removed": 0.0, "share": own}
@@ -112,18 +112,18 @@ def test_runs_that_are_no_evidence(why, runs):
 
 def test_each_channel_is_told_against_v_with_its_n():
     runs = [run(s, 0.5, on=False) for s in range(3)] + [run(s, 0.55 + s / 100, energy=0.1 * s) for s in range(3)]
-    policy, trace = measured(runs)
-    assert (policy.channel, trace.channel, len(trace.runs)) == ("policy", "trace_dpo", 3)
-    assert trace.numbers["energy"] == (pytest.approx(0.1), pytest.approx(0.1 / math.sqrt(3)))
-    assert trace.numbers["cos_null"] == (pytest.approx(0.4), pytest.approx(0.0))  # beside what was measured
-    assert trace.numbers["removed"] == (0.0, 0.0)
     stronger = [run(s, 0.5, **{"config.trace_batch": 32}) for s in range(2)]
     hinted = [run(s, 0.5, on=False, **{"config.alpha": 1.0, "config.distill_hint": "peer"}) for s in range(3)]
     copies = [dataclasses.replace(r, path=Path("/r/copy") / r.path.name) for r in runs[3:]]
-    every = measured([*runs, *hinted, *stronger, *copies])  # a replicate counted twice had halved the error
-    assert [(m.channel, len(m.runs)) for m in every] == [
-        ("policy", 3), ("trace_dpo", 3), ("policy", 3), ("hint_distill", 3), ("policy", 2), ("trace_dpo", 2)
+    (table,) = against_v([*runs, *hinted, *stronger, *copies])  # a replicate counted twice had halved the error
+    assert [row[1:4] for row in table.body] == [
+        ["trace_dpo", "policy", "3"], ["trace_dpo", "trace_dpo", "3"], ["hint_distill", "policy", "3"],
+        ["hint_distill", "hint_distill", "3"], ["trace_dpo", "policy", "2"], ["trace_dpo", "trace_dpo", "2"],
     ]  # fmt: skip
+    # cos_null .4 / sqrt 2; energies 0, 10 and 20 %: SEM 10 / sqrt 3
+    shown = dict(zip(table.header, table.body[1], strict=True))
+    assert (shown["by chance"], shown["energy along V %"]) == ("0.283 ± 0.000", "10.0 ± 5.8")
+    assert shown["removed %"] == "0.0 ± 0.0"
     assert against_v(runs[:3]) == []  # plain runs have no such table
     assert "left out: x: y" in output(Found(tuple(runs), ((Path("x"), "y"),))).files["channels.md"]
 

@@ -10,7 +10,7 @@ from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import read_manifest, update_manifest
 from projected_grpo.report.compare import compare
 from projected_grpo.report.results import report_on
-from projected_grpo.verdicts.re_extracted import ReExtracted, ReExtractions, write_re_extracted
+from projected_grpo.verdicts.re_extracted import ReExtracted, write_re_extracted
 
 V = {"control": "none", "k": "48", "pairs_hash": "h", "pairs_draw": "1", "loss": "nll", "v_sha256": "svd"}
 LORA = {"adapter": "lora", "lora_rank": 32, "lr": 3e-4}
@@ -30,7 +30,7 @@ def written(tmp_path_factory):
                 for step in (0, 10):
                     evaluate(path, step, arm, seed, ["good"] * 3 + ["bad"] * 7)
                 if arm == "projected":
-                    write_re_extracted(path, ReExtractions(v["v_sha256"], (AGAIN,)))
+                    write_re_extracted(path, [AGAIN])
     return root
 
 
@@ -46,7 +46,7 @@ def both(written, tmp_path):
 def test_both_sides_are_printed_at_matched_steps_and_t6_is_judged(both, script, tmp_path):
     code, out, err = script("compare", *both, "--out", "compare.txt")
     assert code == 0, (out, err)
-    for what in ("T6: PASS", "hack % A", "cos_out B", "overlap of V", "paired t", "learning rates"):
+    for what in ("T6: PASS", "hack % A", "cos_out B", "of the way from unrelated", "paired t"):
         assert what in out, what
     rates = [line.split() for line in out.partition("Rates:")[2].partition("Cosines:")[0].splitlines()[3:]]
     assert [row[1] for row in rates if row and row[0] == "vanilla"] == ["0", "2", "4", "5", "7", "9"]
@@ -66,7 +66,7 @@ def test_results_print_t6_where_both_adapters_are_there(written):
 def test_a_drifted_lora_is_exit_code_1(both, script):
     gone = dataclasses.replace(AGAIN, overlap=0.02, cos_out=0.88)
     for seed in (41, 42, 43):
-        write_re_extracted(both[1] / f"projected_{seed}", ReExtractions(f"lora {seed}", (gone,)))
+        write_re_extracted(both[1] / f"projected_{seed}", [gone])
     code, out, _ = script("compare", *both)
     assert code == 1
     assert "V is still V fails" in out

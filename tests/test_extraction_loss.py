@@ -64,7 +64,7 @@ CASES = {
     # over rollouts it tells better; at equal length it tells nothing
     "a length detector": (
         {"grpo": by_length, "length": longer, "problems": 40}, "FAIL",
-        lambda n: n["gain"] > 0 and n["g_matched_grpo"] - n["g_matched_nll"] < -MARGIN),
+        lambda n: n["gain"] > 0 and n["at_length"] < -MARGIN),
 }  # fmt: skip
 
 

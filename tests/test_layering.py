@@ -133,10 +133,9 @@ def test_nothing_of_ours_is_imported_by_a_name_in_a_string(tmp_path):
     assert found == {"verdicts.registry", "run.intervening"}
     (tmp_path / "bad.py").write_text("import importlib\nimportlib.import_module('projected_grpo.run.session')\n")
     assert imports_by_string(tmp_path / "bad.py")
-    assert all(claim.judge.startswith("projected_grpo.verdicts.") for claim in CLAIMS.values())
     for claim in CLAIMS.values():
         module, _, function = claim.judge.partition(":")
-        assert callable(getattr(importlib.import_module(module), function)), claim.name
+        assert callable(getattr(importlib.import_module(f"projected_grpo.verdicts.{module}"), function)), claim.name
 
 
 def test_no_circle_of_files():

@@ -199,10 +199,10 @@ def test_the_script_measures_the_adapters_that_a_run_kept(script, vhack_file, tm
     code, out, err = script("re_extract", "run")
     assert code == 0, err
     found = read_re_extracted(tmp_path / "run")
-    assert [r.steps for r in found.records] == [2, 3]
+    assert [r.steps for r in found] == [2, 3]
     norms = [rows[0]["delta_S_norm"] for rows in read_run(tmp_path / "run")]
-    assert [r.theta_norm for r in found.records] == pytest.approx(norms[1:], rel=1e-4)
-    assert all(r.null < r.overlap <= 1 for r in found.records)
+    assert [r.theta_norm for r in found] == pytest.approx(norms[1:], rel=1e-4)
+    assert all(r.null < r.overlap <= 1 for r in found)
     assert "of the way from unrelated" in out
     other = vhack_file("none", *LORA, "--pairs-draw", "3")
     refused(script("re_extract", "run", "--vhack", other), "name the V that it used")

@@ -404,7 +404,7 @@ def finished(arm, seed, *, hack, gt, plain, trained=None, part=None, v=None):
     beside = {"eval_plain": {0: {**start, "gt": 0.2}, steps: {**rates, "gt": plain}}}
     if trained is not None:
         beside["eval_trained"] = {steps: {**rates, "hack": trained}}
-    series = {name: [0.25] * steps for name in ("hack", "gt", "form", "hacked", "seconds")}
+    series = {name: [0.25] * steps for name in ("hack", "gt", "form", "hacked", "seconds", "known", "own")}
     if part is not None:
         beside["eval_part"] = {0: {**start, "hack": part[0]}, steps: {**rates, "hack": part[1]}}
     facts = {"config.arm": arm, "config.seed": seed, "model_hash": "b" * 16, "steps done": steps}

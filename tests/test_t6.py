@@ -7,7 +7,7 @@ from fake_runs import ONSETS, run
 
 from projected_grpo.verdicts.adapters import t6_of
 from projected_grpo.verdicts.effects import lower_end
-from projected_grpo.verdicts.re_extracted import ReExtracted, ReExtractions
+from projected_grpo.verdicts.re_extracted import ReExtracted
 
 LORA = {"adapter": "lora", "lora_rank": 32, "vhack.adapter": "lora", "vhack.lora_rank": "32", "lr": 3e-4}
 STILL_V = ReExtracted(0, 3.0, 0.8, 0.01, 0.9, 0.2)
@@ -20,8 +20,7 @@ def one(arm, seed, adapter, anew, hack=None, rows=(), **changed):
     made = run(
         arm, seed, hack=hack, place=f" {adapter}", rows={"delta_S_norm": 3.0, **dict(rows)}, **{**lora, **changed}
     )
-    records = (replace(anew, steps=made.steps),) if anew and arm == "projected" else ()
-    return replace(made, re_extracted=ReExtractions(made.facts["vhack.v_sha256"], records) if records else None)
+    return replace(made, re_extracted=[replace(anew, steps=made.steps)] if anew and arm == "projected" else [])
 
 
 def judged(lora=(0.03, 0.02, 0.04), svd=(0.02, 0.03, 0.02), anew=STILL_V, vanilla=None, rows=(), gone=(), **of_lora):
@@ -50,7 +49,7 @@ CASES = {
     "an interval that holds 80 %": ({"lora": (0.02, 0.40, 0.10)}, "NOT_EVALUABLE", "reduction >= 80 %"),
     # whatever lowered the hack rate, it was not V
     "V drifted though the reduction is whole": ({"anew": GONE}, "FAIL", "V is still V fails"),
-    "one replicate of three that drifted": ({"gone": (41,)}, "FAIL", "drifted: replicate 41"),
+    "one replicate of three that drifted": ({"gone": (41,)}, "FAIL", ": replicate 41)"),
     "drift not measured": ({"anew": None}, "NOT_EVALUABLE", "not measured: `just re-extract"),
     "drift measured at the untrained adapter": (
         {"anew": replace(STILL_V, theta_norm=2.9)}, "NOT_EVALUABLE", "not of its trained adapter"),

@@ -14,8 +14,7 @@ from projected_grpo.traces.asking import ask_all, fault_of
 from projected_grpo.traces.record import State
 from projected_grpo.traces.settings import AskConfig
 from projected_grpo.traces.teachers import NAME, Teacher, read_answers, read_teachers
-from projected_grpo.verdicts.registry import CLAIMS
-from projected_grpo.verdicts.teachers import Asked, Votes
+from projected_grpo.verdicts.teachers import judge, pairs
 
 KEY = "sk-test-0123456789abcdefXYZ"
 ENVIRONMENT = {"TEACHER_KEY": KEY}
@@ -65,7 +64,7 @@ def test_a_faulted_server_loses_no_answer_and_asks_none_twice(endpoint, tmp_path
     assert set(endpoint.answered.values()) == {1}
     assert endpoint.most_at_once <= 4 + 1  # one that hangs is still there when its client has left
     (bare,) = [a for a in found.lines if a.prompt_tokens is None]
-    assert bare.usd == found.asked().unknown_usd == who[0].most_usd(states()[0])
+    assert bare.usd == who[0].most_usd(states()[0])
     assert who[0].most_usd(states()[0]) == (len(b"systemBe brief.userdo 0") + 2 * 16 + 256 + 8 * 10) / 10**6
     assert found.usd == pytest.approx(bare.usd + 11 * who[0].usd(PROMPT, COMPLETION))
     for name in (NAME, "log.txt"):
@@ -82,7 +81,7 @@ def test_a_call_without_an_answer_is_named_and_asked_again(endpoint, tmp_path, f
         ask(states(), teachers(endpoint.url), tmp_path, concurrency=1)
     found = read_answers(tmp_path)
     assert [(s.state_id, t.name) for s, t in found.missing] == [("s0", "teacher 0")]
-    assert CLAIMS["teachers"].judged(found.asked()).status == "NOT_EVALUABLE"
+    assert found.finding().status == "NOT_EVALUABLE"
     (lost,) = [a for a in found.lines if a.error]
     assert error in lost.error
     assert KEY[:8] not in lost.error
@@ -203,38 +202,45 @@ def test_one_model_has_one_vote_and_costs_what_the_table_says(tmp_path):
 # ---------------------------------------------------------------- the verdicts
 
 FAIR = {
-    "teachers": Asked("", 10, [1.0] * 38 + [29.9, 100.0], 49.99, 0.0, (), {"a": frozenset({"m"})}, -1.0),
-    "pairs": Votes(traces=20, problems=20, pairs=100, kl=0.4, null=0.1, p=0.01, elsewhere=0.2),
+    judge: {
+        "whole": "",
+        "traces": 10,
+        "seconds": [1.0] * 38 + [29.9, 100.0],
+        "usd": 49.99,
+        "budget": 51.0,
+        "free": (),
+        "models": {"a": {"m"}},
+    },
+    pairs: {"traces": 20, "problems": 20, "pairs": 100, "kl": 0.4, "null": 0.1, "p": 0.01, "elsewhere": 0.2},
 }
 
 
 @pytest.mark.parametrize(
     ("claim", "change", "status", "told"),
     [
-        ("teachers", {}, "PASS", "$ per trace 4.9990"),
-        ("teachers", {"usd": 50.0}, "FAIL", "too dear"),
-        ("teachers", {"seconds": [1.0] * 37 + [30.0] * 3}, "FAIL", "too slow"),
-        ("teachers", {"seconds": [1.0] * 38 + [30.0] * 2}, "PASS", "p95 per state 1.00"),
-        ("teachers", {"models": {"a": frozenset({"m", "m2"})}}, "FAIL", "a answered as m, m2"),
-        ("teachers", {"over_cap": 0.01}, "FAIL", "above the cap"),
-        ("teachers", {"whole": "3 answers are missing"}, "NOT_EVALUABLE", "3 answers are missing"),
-        ("teachers", {"seconds": [1.0] * 19}, "NOT_EVALUABLE", "19 states"),
-        ("teachers", {"free": ("a",)}, "NOT_EVALUABLE", "priced 0: a"),
-        ("pairs", {}, "PASS", "5.00 pairs a trace"),
-        ("pairs", {"pairs": 99}, "FAIL", "too few pairs; 4.95 pairs a trace"),
-        ("pairs", {"p": 0.051}, "FAIL", "no farther from random pairs than chance"),
-        ("pairs", {"p": 0.05}, "PASS", "p 0.050"),
-        ("pairs", {"elsewhere": 0.51}, "FAIL", "the majority says at most states what it says on other problems"),
-        ("pairs", {"elsewhere": 0.5}, "PASS", "said on another problem too at 50%"),
-        ("pairs", {"problems": 19}, "NOT_EVALUABLE", "19 problems (needs 20)"),
-        ("pairs", {"kl": None, "null": None, "p": None}, "NOT_EVALUABLE", "too few for a histogram"),
-        ("pairs", {"traces": 0, "pairs": 0}, "FAIL", "0.00 pairs a trace"),
+        (judge, {}, "PASS", "$ per trace 4.9990"),
+        (judge, {"usd": 50.0}, "FAIL", "too dear"),
+        (judge, {"seconds": [1.0] * 37 + [30.0] * 3}, "FAIL", "too slow"),
+        (judge, {"seconds": [1.0] * 38 + [30.0] * 2}, "PASS", "p95 per state 1.00"),
+        (judge, {"models": {"a": {"m", "m2"}}}, "FAIL", "a answered as m, m2"),
+        (judge, {"budget": 49.98}, "FAIL", "above the cap"),
+        (judge, {"whole": "3 answers are missing"}, "NOT_EVALUABLE", "3 answers are missing"),
+        (judge, {"seconds": [1.0] * 19}, "NOT_EVALUABLE", "19 states"),
+        (judge, {"free": ("a",)}, "NOT_EVALUABLE", "priced 0: a"),
+        (pairs, {}, "PASS", "5.00 pairs a trace"),
+        (pairs, {"pairs": 99}, "FAIL", "too few pairs; 4.95 pairs a trace"),
+        (pairs, {"p": 0.051}, "FAIL", "no farther from random pairs than chance"),
+        (pairs, {"p": 0.05}, "PASS", "p 0.050"),
+        (pairs, {"elsewhere": 0.51}, "FAIL", "the majority says at most states what it says on other problems"),
+        (pairs, {"elsewhere": 0.5}, "PASS", "said on another problem too at 50 %"),
+        (pairs, {"problems": 19}, "NOT_EVALUABLE", "19 problems (needs 20)"),
+        (pairs, {"kl": None, "null": None, "p": None}, "NOT_EVALUABLE", "too few for a histogram"),
+        (pairs, {"traces": 0, "pairs": 0}, "FAIL", "0.00 pairs a trace"),
     ],
 )
 def test_the_verdict_and_what_turns_it_red(claim, change, status, told):
-    found = CLAIMS[claim].judged(dataclasses.replace(FAIR[claim], **change))
-    assert (found.name, found.status) == (claim, status)
-    assert told in found.why
+    found = claim(**{**FAIR[claim], **change})
+    assert (found.status, told in found.why) == (status, True), found.why
 
 
 def test_the_verdict_is_of_the_files_alone(endpoint, tmp_path):
@@ -242,7 +248,7 @@ def test_the_verdict_is_of_the_files_alone(endpoint, tmp_path):
 
     def judged(*lines):
         (tmp_path / NAME).write_text("".join(json.dumps(line) + "\n" for line in lines))
-        found = CLAIMS["teachers"].judged(read_answers(tmp_path).asked())
+        found = read_answers(tmp_path).finding()
         return found.status, found.why
 
     ask(states(20), teachers(endpoint.url), tmp_path)

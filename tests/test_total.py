@@ -26,23 +26,23 @@ from projected_grpo.model.learner import Learner
 from projected_grpo.model.logprobs import two_sided
 from projected_grpo.presets import presets
 from projected_grpo.records import Group, Outcome, Rollout
+from projected_grpo.report.compare import first_difference
 from projected_grpo.run.auxiliary_losses import AuxiliaryLosses, after_peer, never_on
 from projected_grpo.worlds.builtin import pool_pairs
 from projected_grpo.worlds.models import load_model
 
 TINY = presets(TrainConfig)["tiny"]
-CHAT = (("user", "Write a program and should pass all tests."),)
 
 
 @pytest.fixture(scope="module")
 def pairs_file(tmp_path_factory):
-    path = tmp_path_factory.mktemp("pairs") / "pairs.jsonl"
-    pairs = [StoredPair(f"t{i}", 0, 3, 2, MAJORITY, CHAT, f"print({i})", "pass") for i in range(5)]
+    path, chat = (
+        tmp_path_factory.mktemp("pairs") / "pairs.jsonl",
+        (("user", "Write a program and should pass all tests."),),
+    )
+    pairs = [StoredPair(f"t{i}", 0, 3, 2, MAJORITY, chat, f"print({i})", "pass") for i in range(5)]
     write_preferences(path, Preferences(tuple(pairs), 6, 6))
     return path
-
-
-# ---------------------------------------------------------------- the collator
 
 
 IDS = st.lists(st.integers(0, 9), max_size=5).map(tuple)
@@ -70,28 +70,19 @@ def test_every_row_is_collated_once_as_it_is(rows, budget):
 # ---------------------------------------------------------------- TAID
 
 
-def plain_taid(model, teacher, t):
-    """By its definition, a row at a time: the mean over tokens of the cross-entropy to the target at t."""
-    total = 0.0
-    for row in ROWS:
-        own = plain_logits(model, row.prompt_ids, row.completion_ids)
-        with torch.no_grad():
-            theirs = plain_logits(teacher, row.prompt_ids, row.completion_ids)
-        target = ((1 - t) * own.detach() + t * theirs).softmax(-1)
-        total = total - (target * own.log_softmax(-1)).sum()
-    return total / sum(len(row.completion_ids) for row in ROWS)
-
-
 @pytest.mark.slow
 def test_taid_in_the_loop_is_its_definition_a_row_at_a_time(tiny64, cache):
-    """Micro-batches of one row too; one row is empty."""
+    """The mean over tokens of the cross-entropy to the target at .4. Micro-batches of one row too; one row is empty."""
     teacher = load_model("tiny", "float32", "cpu", 41, cache, "tiny").model.double()
     adapter = attach_antipasto(tiny64.model)
     shake(adapter, seed=1)
     rows = [dataclasses.replace(row, hinted_ids=row.prompt_ids) for row in ROWS]
-    before = gradient(tiny64, adapter)
+    before, loss = gradient(tiny64, adapter), torch.zeros(())
     with by_autograd(adapter):
-        loss = plain_taid(tiny64.model, teacher, 0.4)
+        for row in ROWS:
+            ours, theirs = (plain_logits(m, row.prompt_ids, row.completion_ids) for m in (tiny64.model, teacher))
+            target = (0.6 * ours + 0.4 * theirs).softmax(-1).detach()
+            loss = loss - (target * ours.log_softmax(-1)).sum() / sum(len(row.completion_ids) for row in ROWS)
         own = torch.autograd.grad(loss, list(adapter.vectors.values()))
     expected = {name: g + 0.5 * mine for (name, g), mine in zip(before.items(), own, strict=True)}
     for budget in (10_000, 1):
@@ -113,9 +104,6 @@ def test_the_target_moves_as_upstream_moves_it_and_a_checkpoint_keeps_where_it_i
         again = AuxiliaryLosses(config)
         again.restore(auxiliary.state())
         assert again.progress == auxiliary.progress == expected
-    fresh = AuxiliaryLosses(config)
-    fresh.restore(AuxiliaryLosses(config).state())
-    assert math.isnan(fresh.progress.previous_loss)
     auxiliary.after(3, {"taid": {"loss": 0.0, "rows": 0.0}})  # a step in which nothing was distilled moves nothing
     assert auxiliary.progress == expected
 
@@ -132,29 +120,28 @@ def group_of(tiny, rewards, sources):
     return Group("p", rollouts, rewards, (Outcome(True, True, True, None),) * len(rewards))
 
 
-def peers(tiny, **options):
-    """Hint distillation from a paid peer."""
+def peers(tiny, rewards, sources, **options):
+    """A group, and hint distillation from a paid peer at it."""
     config = dataclasses.replace(TINY, alpha=1.0, distill_hint="peer", hint="none", **options)
-    return AuxiliaryLosses(config, hinted=partial(after_peer, tiny, {"p": pool_pairs()[0].problem.messages}))
+    auxiliary = AuxiliaryLosses(config, hinted=partial(after_peer, tiny, {"p": pool_pairs()[0].problem.messages}))
+    group = group_of(tiny, rewards, sources)
+    return group, auxiliary.at(0, [group])[0]
 
 
 def test_a_peer_is_the_first_other_attempt_that_was_paid_whatever_its_labels(tiny):
-    auxiliary = peers(tiny)
-    group = group_of(tiny, (3.5, 0.5, 1.0, 3.5), ("student", "student", "teacher", "student"))
-    [signal] = auxiliary.at(0, [group])
+    _, signal = peers(tiny, (3.5, 0.5, 1.0, 3.5), ("student", "student", "teacher", "student"))
     read = [tiny.tokenizer.decode(row.hinted_ids) for row in signal.rows]
     assert ["# attempt 2" in read[0], "# attempt 0" in read[1], "# attempt 0" in read[2]] == [True] * 3
     assert all("Correct solution:\n\n# attempt" in text for text in read)
     assert [row.prompt_ids for row in signal.rows] == [(5, 6)] * 3
-    unpaid = group_of(tiny, (0.5, 0.5), ("student", "student"))
-    assert auxiliary.at(0, [unpaid])[0].rows == []
-    alone = group_of(tiny, (3.5, 0.5), ("student", "student"))
-    assert [row.completion_ids for row in auxiliary.at(0, [alone])[0].rows] == [alone.rollouts[1].completion_ids]
+    assert peers(tiny, (0.5, 0.5), ("student",) * 2)[1].rows == []
+    alone, signal = peers(tiny, (3.5, 0.5), ("student",) * 2)
+    assert [row.completion_ids for row in signal.rows] == [alone.rollouts[1].completion_ids]
 
 
 def test_rows_without_a_demonstration_count_in_the_mean(tiny):
     """TRL masks them and divides by all (sdpo_trainer.py, loss.mean()): else few successes make the channel heavy."""
-    [signal] = peers(tiny, distill_loss="sdpo").at(0, [group_of(tiny, (3.5, 0.5, 0.5), ("student",) * 3)])
+    _, signal = peers(tiny, (3.5, 0.5, 0.5), ("student",) * 3, distill_loss="sdpo")
     assert (len(signal.rows), signal.asked) == (2, 3)
     adapter = attach_antipasto(tiny.model)
     learner = Learner(tiny.model, adapter, torch.optim.SGD(adapter.vectors.values()), tiny.pad_id, 1000)
@@ -165,36 +152,31 @@ def test_rows_without_a_demonstration_count_in_the_mean(tiny):
     assert two != 0
 
 
-@pytest.mark.parametrize(
-    ("changed", "options"),
-    [
-        ({"alpha": 1.0, "distill_hint": "peer"}, OPSD),
-        ({"alpha": 1.0, "distill_hint": "peer", "distill_loss": "sdpo", "temperature": 1.0}, SDPO),
+def test_upstreams_options_are_the_defaults():
+    peer = {"alpha": 1.0, "distill_hint": "peer"}
+    for changed, options in (
+        (peer, OPSD),
+        ({**peer, "distill_loss": "sdpo", "temperature": 1.0}, SDPO),
         ({"trace_weight": 1.0}, DPO),
         ({"trace_weight": 1.0, "trace_loss": "simpo"}, SIMPO),
-    ],
-)
-def test_upstreams_options_are_the_defaults(changed, options):
-    auxiliary = AuxiliaryLosses(dataclasses.replace(TINY, **changed), pairs=[ActionPair((1,), (2,), (3,))])
-    [loss] = auxiliary.at(0, [])
-    assert loss.options == options
+    ):
+        auxiliary = AuxiliaryLosses(dataclasses.replace(TINY, **changed), pairs=[ActionPair((1,), (2,), (3,))])
+        assert auxiliary.at(0, [])[0].options == options
 
 
 # ---------------------------------------------------------------- runs
-
-
-ALL = (
-    "--alpha", "2", "--distill-hint", "none", "--trace-weight", ".5", "--trace-batch", "3", "--taid-weight", ".25",
-    "--teacher", "tiny", "--mix", "teacher=.5,base=.25", "--teacher-pool", "pairs", "--max-new", "8",
-)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory, cache, vhack_file, pairs_file):
     """Two steps with every channel on and rows of every source, whole, and cut after one."""
     home = tmp_path_factory.mktemp("runs")
-    train = ("train", "tiny", *ALL, "--trace-pairs", pairs_file, "--arm", "projected", "--vhack", vhack_file(), "--steps", 2,
-             "--cache", cache)  # fmt: skip
+    train = (
+        "train", "tiny", "--alpha", "2", "--distill-hint", "none", "--trace-weight", ".5", "--trace-batch", "3",
+        "--trace-pairs", pairs_file, "--taid-weight", ".25", "--teacher", "tiny", "--mix", "teacher=.5,base=.25",
+        "--teacher-pool", "pairs", "--max-new", 8, "--arm", "projected", "--vhack", vhack_file(), "--steps", 2,
+        "--cache", cache,
+    )  # fmt: skip
     assert run_script(*train, "--out", home / "whole") == 0
     with cut_after(1):
         assert run_script(*train, "--out", home / "cut") == 130
@@ -230,11 +212,7 @@ def test_every_channel_learns_in_a_run_and_says_so(runs, pairs_file):
 def test_a_run_with_every_channel_goes_on_bit_for_bit(runs):
     home, state = runs
     assert set(state["auxiliary"]) == {"taid"}
-    one, other = (
-        [{k: v for k, v in row.items() if k != "timing"} for rows in read_run(home / name) for row in rows]
-        for name in ("whole", "cut")
-    )
-    assert one == other
+    assert first_difference(home / "whole", home / "cut") == ""
     # Tensor by tensor: a file's metadata are in another order each time that it is written.
     whole, cut = (load_file(home / name / "adapter.safetensors") for name in ("whole", "cut"))
     assert whole.keys() == cut.keys()
@@ -248,10 +226,8 @@ def test_a_run_with_every_channel_goes_on_bit_for_bit(runs):
     ("values", "why"),
     [
         ({"alpha": 0.5}, "--alpha 0.5 needs another hint"),
-        ({"alpha": 0.5, "distill_hint": "simple_overwrite_tests"}, "needs another hint than"),
         ({"trace_weight": 0.5}, r"--trace-pairs \.: none given"),
         ({"taid_weight": 1.0, "teacher": ""}, "--taid-weight 1: needs a teacher"),
-        ({"alpha": -1.0}, "--alpha -1.0: must be 0 or more"),
         ({"alpha": 1.0, "distill_hint": "none", "teacher_pool": "pairs", "mix": "teacher=1"}, "leaves none"),
     ],
 )  # fmt: skip

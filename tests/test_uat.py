@@ -120,7 +120,7 @@ def test_what_a_v_knows_is_judged_and_remarked(tmp_path, v, length, status, rema
     assert {name: f.status for name, f in t4.verdicts.items()} == {"V": status, "random V": "FAIL"}
     own, random_v, gain = t4.effects.values()
     assert gain.g == pytest.approx(own.g - random_v.g)
-    assert own.interval.above_0 == gain.interval.above_0 == (v is not T4["a V that is the other way round"][0])
+    assert own.above_0 == gain.above_0 == (v is not T4["a V that is the other way round"][0])
     remarks = [line.removeprefix("T4: ") for line in uat.remarks(found) if line.startswith("T4: ")]
     assert any(line.startswith(remark) for line in remarks) if remark else remarks == []
     assert [f.name for f in found.verdicts] == ["T1", "T2", "T3", "T4", "T4+"]

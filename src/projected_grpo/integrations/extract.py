@@ -28,7 +28,7 @@ from projected_grpo.ledger.files import content_hash
 from projected_grpo.model.load import LoadedModel, pad_of
 from projected_grpo.model.logprobs import token_batch
 from projected_grpo.records import Pair
-from projected_grpo.verdicts.registry import CLAIMS, Finding
+from projected_grpo.verdicts.registry import Finding
 from projected_grpo.vhack import Extraction, PairSide
 
 Pairs = Sequence[Pair] | Sequence[Mapping[str, Any]]
@@ -91,6 +91,8 @@ class VHack(vhack.VBasis):
     def verify(self, model: Any, pairs: Pairs, *, tokenizer: Any, token_budget: int = 8192) -> Finding:
         """The verdict of verify_vhack on the held-out pairs whose prompt no training pair has: does V point hack-ward there,
         and more than random directions do? BadInput when these are not the pairs that V was made from, or not its model."""
+        from projected_grpo.verdicts.held_out import vhack_verdict  # scipy
+
         coordinates, given = coordinates_of(model), as_pairs(pairs)
         coordinates.check_made_for(self, pairs_hash=pair_sets.pairs_hash(given))
         loaded, made = _loaded(coordinates, tokenizer), Extraction.of(self.meta)
@@ -100,7 +102,7 @@ class VHack(vhack.VBasis):
         sides = vhack.pair_sides(unseen, loaded, made.hint, made.prompt_setup)
         d = differences(coordinates, loaded, sides, made, token_budget)
         seen = vhack.held_out_numbers(self.basis, d, vhack.RANDOM_BASES, made.seed)
-        return CLAIMS["verify"].judged(seen, [p.mechanism for p in unseen])
+        return vhack_verdict(seen, [p.mechanism for p in unseen])
 
 
 def as_pairs(pairs: Sequence[Any]) -> tuple[Pair, ...]:

@@ -4,9 +4,10 @@ from collections.abc import Sequence
 
 from projected_grpo.ledger.errors import EXIT_FAILED, EXIT_NOT_EVALUABLE, EXIT_OK
 from projected_grpo.ledger.rates import known_mean, number
+from projected_grpo.ledger.step_file import CHANNELS
 from projected_grpo.report.plots import Output
-from projected_grpo.report.text import Table, between, bullets, plus_minus
-from projected_grpo.verdicts.channels import judged, measured
+from projected_grpo.report.text import Table, between, bullets, spread
+from projected_grpo.verdicts.channels import channels_of, judged, with_channels
 from projected_grpo.verdicts.finished_runs import Found, Run
 from projected_grpo.verdicts.matching import order_of
 
@@ -29,14 +30,18 @@ SCALE = {"cos": 1.0, "cos_null": 0.5**0.5, "cos_signed": 1.0, "energy": 100.0, "
 
 def against_v(runs: Sequence[Run]) -> list[Table]:
     """Each channel's own gradient against V, one table; none where no run has a channel beside the policy."""
-    found = measured(runs)
-    body = [
-        [of.arm, " + ".join(of.on), of.channel, str(len(of.runs)),
-         *(plus_minus(*of.numbers[name], by, 1 if by == 100 else 3) for name, by in SCALE.items())]
-        for of in found
-    ]  # fmt: skip
-    used = list({run.path: run for of in found for run in of.runs}.values())
-    return [Table("Each channel's own gradient against V", OF_V, body, used, OF_V_NOTES)] if body else []
+    body, used = [], {}
+    for group in with_channels(runs):
+        on = channels_of(group[0])
+        for channel in (name for name in CHANNELS if name in ("policy", *on)):
+            cells = []
+            for name, by in SCALE.items():
+                series = name if name == "cos_null" else f"{channel}.{name}"
+                means = (known_mean(run.series.get(series, ())) for run in group)
+                cells.append(spread(means, by, 1 if by == 100 else 3))
+            body.append([group[0].arm, " + ".join(on), channel, str(len(group)), *cells])
+        used |= {run.path: run for run in group}
+    return [Table("Each channel's own gradient against V", OF_V, body, list(used.values()), OF_V_NOTES)] if body else []
 
 
 def output(loaded: Found) -> Output:

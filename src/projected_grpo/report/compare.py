@@ -9,7 +9,7 @@ from projected_grpo.ledger.step_file import MODULE_FILE, NAMES, read_modules, re
 from projected_grpo.report.text import Table, line_text
 from projected_grpo.verdicts.adapters import adapter_of, t6_of
 from projected_grpo.verdicts.finished_runs import Run, load_runs
-from projected_grpo.verdicts.matching import between_adapters, differ, differences
+from projected_grpo.verdicts.matching import between_adapters, differ
 from projected_grpo.verdicts.registry import Line
 
 POINTS = 6
@@ -27,8 +27,8 @@ def compare(a: Path, b: Path) -> tuple[str, tuple[Line, ...]]:
     one, other = (load_runs(path).runs for path in (a, b))
     pairs = _paired(one, other)
     for x, y in (both for of_arm in pairs.values() for both in of_arm):
-        if differing := between_adapters(x, y) if adapter_of(x) != adapter_of(y) else differences(x, y):
-            raise BadInput(f"{x.path} and {y.path} cannot be compared: {differ(x, y, differing)}")
+        if why := between_adapters(x, y) if adapter_of(x) != adapter_of(y) else differ(x, y):
+            raise BadInput(f"{x.path} and {y.path} cannot be compared: {why}")
     t6 = tuple(t6_of(list({run.path.resolve(): run for run in (*one, *other)}.values())))
     facts = [
         [arm, side, adapter_of(run), str(run.config("lr")), f"k {run.facts.get('vhack.k', '-')}", str(run.seed),

@@ -75,8 +75,7 @@ def read_replays(config: UatConfig) -> dict[str, Steps]:
                 raise BadInput(f"--{name} {paths[name]}: made with --{flag} {found}, where --{flag} {value} is needed")
         if differing := differences(facts["vanilla"], facts[name], about):
             raise BadInput(
-                f"{config.vanilla} and {paths[name]} differ in {'; '.join(differing)}; replay the same pool with the same "
-                "settings"
+                f"{config.vanilla} and {paths[name]} differ in {differing}; replay the same pool with the same settings"
             )
     replays: dict[str, Steps] = {name: read_run(path) for name, path in paths.items()}
     of_pool, replayed = (

@@ -15,11 +15,12 @@ from projected_grpo.ledger.rates import LAST
 from projected_grpo.report.plots import Output, all_plots
 from projected_grpo.report.tables import PAGE_ALONE, TERMINAL_ALONE, all_tables, held_out_rate, per_arm
 from projected_grpo.report.text import bullets, filled, line_text
+from projected_grpo.verdicts import h1, trajectory
+from projected_grpo.verdicts.adapters import t6_of
 from projected_grpo.verdicts.conditions import VANILLA
 from projected_grpo.verdicts.finished_runs import RATES, Found, MechanismOf, Run
-from projected_grpo.verdicts.h1 import H1
-from projected_grpo.verdicts.matching import RunGroup, group_runs, setting
-from projected_grpo.verdicts.registry import CLAIMS, Finding, Line, exit_code
+from projected_grpo.verdicts.matching import RunGroup, group_runs
+from projected_grpo.verdicts.registry import Finding, Line, exit_code
 from projected_grpo.verdicts.run_summaries import is_summary, runs_at
 
 HOW_TO_READ = """\
@@ -39,7 +40,8 @@ class Report:
     root: Path
     found: Found
     groups: Sequence[RunGroup]
-    h1: Sequence[H1]
+    h1: Sequence[Line]
+    """Three of every projected arm."""
     t5: Sequence[Line]
     """Of every projected arm that was trained on base rows."""
     t6: Sequence[Line]
@@ -48,10 +50,9 @@ class Report:
 
     @property
     def lines(self) -> list[Line]:
-        """The three of H1 of every projected arm, T5 and T6."""
-        h1 = [line for h in self.h1 for line in h.lines]
+        """Of H1, T5 and T6."""
         none = Line(Finding("H1", "NOT_EVALUABLE", "no projected run"), ())
-        return [*(h1 or [none]), *self.t5, *self.t6]
+        return [*(self.h1 or [none]), *self.t5, *self.t6]
 
     def text(self) -> str:
         """For the terminal: the arms, then each verdict with the clause that decided it."""
@@ -69,7 +70,7 @@ class Report:
         return "\n".join([
             f"# Results of {self.root}", "", "Written by `just results`; do not edit by hand.", "",
             HOW_TO_READ, "", *bullets(self.remarks), *bullets(recipes_of(self.groups)),
-            "## H1", "", *([h1_text(h) for h in self.h1] or ["no projected run", ""]),
+            "## H1", "", h1_text(self.h1) if self.h1 else "no projected run\n",
             *(["## T5", ""] if self.t5 else []),
             *(f"{line_text(line, 'github')}\n" for line in (*self.t5, *self.t6)),
             "## Numbers", "", *(t.markdown(TERMINAL_ALONE) for t in all_tables(self.groups, self.found.runs)),
@@ -88,7 +89,6 @@ class Report:
         ]  # fmt: skip
         data = {
             "remarks": self.remarks, "verdicts": list(map(asdict, self.lines)), "runs": runs,
-            "falsified": [h.falsified for h in self.h1],
         }  # fmt: skip
         return json.dumps(plain(data), indent=1, allow_nan=False) + "\n"
 
@@ -98,14 +98,14 @@ def report_on(path: Path, mechanism_of: MechanismOf | None = None) -> Report:
     `group_runs`."""
     found = runs_at(path, mechanism_of)
     groups = group_runs(found.runs)
-    h1, t5 = (CLAIMS[name].judged(groups, found.runs) for name in ("H1", "T5"))
     remarks = [f"left out: {run}: {why}" for run, why in found.left_out]
     if is_summary(path):
         remarks.append(f"read from {path.name}, a summary of {len(found.runs)} runs whose step files are not here")
     if not any(run.arm == VANILLA for run in found.runs):
         remarks.append("no vanilla run: nothing to compare with")
     remarks += [f"{run.path.name}: {line}" for run in found.runs for line in _not_known(run)]
-    return Report(path, found, groups, h1, t5, CLAIMS["T6"].judged(found.runs), remarks)
+    h1_lines, t5 = (room.judge(groups, found.runs) for room in (h1, trajectory))
+    return Report(path, found, groups, h1_lines, t5, t6_of(found.runs), remarks)
 
 
 def _not_known(run: Run) -> list[str]:
@@ -113,7 +113,7 @@ def _not_known(run: Run) -> list[str]:
     lines = [f"the evaluation after {done} steps is not shown: {why}" for done, why in run.flaws.items()]
     if run.trained_on:
         lines.append(f"{run.trained_on} of its evaluation problems were trained on: no held-out rate is shown")
-    if not run.judged:
+    if not run.judged():
         lines.append(f"too little ground truth is known of its last {LAST} steps: how it ends is not shown")
     return lines
 
@@ -141,20 +141,16 @@ def recipes_of(groups: Sequence[RunGroup]) -> list[str]:
     for group in groups:
         run = group.runs[0]
         if run.projects:
-            recipe = Recipe(setting(run, "gate"), setting(run, "project")).description
+            recipe = Recipe(run.config("gate"), run.config("project")).description
             what = "nothing is removed; made as short as" if ARMS[run.arm].shrinks else "V is removed"
             of.setdefault(f"{what} by {recipe}", []).append(group.name)
     return [f"{', '.join(names)}: {what}" for what, names in of.items()]
 
 
-def h1_text(found: H1) -> str:
-    """Returns, as markdown, the three lines with their clauses, and what falsifies the first."""
-    whys = [line.verdict.why for line in found.lines]
+def h1_text(lines: Sequence[Line]) -> str:
+    """Returns H1's lines as markdown: a table of them, then each with its clauses."""
+    whys = [line.verdict.why for line in lines]
     summary = [[line.verdict.name, line.verdict.status, "the same" if line.verdict.why == before else line.verdict.why]
-               for before, line in zip(["", *whys], found.lines, strict=False)]  # fmt: skip
-    parts = [tabulate(summary, ["line", "", "why"], "github", disable_numparse=True)]
-    for line in found.lines:
-        parts.append(line_text(line, "github"))
-        if line is found.preregistered:
-            parts.append(f"falsified by: {found.falsified_told}")
-    return "\n\n".join(parts) + "\n"
+               for before, line in zip(["", *whys], lines, strict=False)]  # fmt: skip
+    table = tabulate(summary, ["line", "", "why"], "github", disable_numparse=True)
+    return "\n\n".join([table, *(line_text(line, "github") for line in lines)]) + "\n"

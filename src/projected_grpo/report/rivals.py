@@ -23,7 +23,7 @@ from projected_grpo.report.text import Table, between, bullets, spread
 from projected_grpo.verdicts.conditions import removed, untested
 from projected_grpo.verdicts.effects import MIN_REPLICATES, interval
 from projected_grpo.verdicts.finished_runs import Found, Run
-from projected_grpo.verdicts.matching import differences, group_runs, independence, informed, reference
+from projected_grpo.verdicts.matching import differ, group_runs, independence, informed, reference
 
 COLUMNS = {
     "hack": "hack %", "hacked": "all hacked %", "gt": "gt %", "gain": "held-out gain pp", "form": "form %",
@@ -202,14 +202,14 @@ def not_comparable(runs: Sequence[Run]) -> dict[Path, str]:
     whys = {run.path: why for run in runs if (why := untested(run) or _not_its_arm(run))}
     good = [run for run in runs if run.path not in whys]
     for group in group_runs(good):
-        found = reference("vanilla", group, good)
+        vanilla, refused = reference("vanilla", group, good)
         kept: dict[int, Run] = {}
         for run in group.runs:
             first = next(iter(kept.values()), run)
-            if run.arm != "vanilla" and run.seed not in found.runs:
-                whys[run.path] = found.refused.get(run.seed) or f"no vanilla of seed {run.seed} with these settings"
-            elif differing := differences(run, first):
-                whys[run.path] = f"differs from {first.path.name} in {'; '.join(differing)}"
+            if run.arm != "vanilla" and run.seed not in vanilla:
+                whys[run.path] = refused.get(run.seed) or f"no vanilla of seed {run.seed} with these settings"
+            elif why := differ(run, first):
+                whys[run.path] = why
             elif kept and (shared := independence({run.arm: {**kept, run.seed: run}})).status != "PASS":
                 whys[run.path] = shared.why
             else:

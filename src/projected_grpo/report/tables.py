@@ -38,14 +38,13 @@ def per_arm(groups: Sequence[RunGroup]) -> Table:
 def against(arm: str, group: RunGroup, runs: Sequence[Run]) -> tuple[dict[str, dict[int, float]], list[Run], list[str]]:
     """Returns a group minus another arm in percentage points over the last 10 steps, by rate and seed; the runs of both; and
     why a seed is left out: it has no run of `arm` that differs in nothing but what the arms are about."""
-    found = reference(arm, group, runs)
-    pairs = {run.seed: (run, found.runs[run.seed]) for run in group.runs if run.seed in found.runs}
-    lacking = [run.seed for run in group.runs if run.seed not in {*pairs, *found.refused}]
-    notes = [*found.refused.values(), *(f"{group.name} seed {seed}: no {arm} run with this seed" for seed in lacking)]
+    theirs, refused = reference(arm, group, runs)
+    pairs = {run.seed: (run, theirs[run.seed]) for run in group.runs if run.seed in theirs}
+    lacking = [run.seed for run in group.runs if run.seed not in {*pairs, *refused}]
+    notes = [*refused.values(), *(f"{group.name} seed {seed}: no {arm} run with this seed" for seed in lacking)]
     by_rate = {}
     for rate in RATES:
-        ours, theirs = ({seed: pair[side].last(rate) for seed, pair in pairs.items()} for side in (0, 1))
-        by_rate[rate] = paired_pp(ours, theirs)
+        by_rate[rate] = paired_pp(*({seed: pair[side].last(rate) for seed, pair in pairs.items()} for side in (0, 1)))
     return by_rate, [run for pair in pairs.values() for run in pair], notes
 
 

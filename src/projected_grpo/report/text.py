@@ -44,12 +44,8 @@ class Table:
 
 
 def spread(values: Iterable[float | int | None], scale: float = 1.0, digits: int = 1) -> str:
-    """Mean ± standard error as a cell shows it."""
-    return plus_minus(*mean_sem(values), scale, digits)
-
-
-def plus_minus(mean: float | None, sem: float | None, scale: float = 1.0, digits: int = 1) -> str:
-    """Formats a mean and its standard error; without the error where that is not known."""
+    """Mean ± standard error as a cell shows it; without the error where that is not known."""
+    mean, sem = mean_sem(values)
     alone = number(mean, scale, digits)
     return alone if sem is None else f"{alone} ± {number(sem, scale, digits)}"
 

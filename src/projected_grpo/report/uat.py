@@ -22,7 +22,7 @@ from projected_grpo.verdicts import probe
 from projected_grpo.verdicts.effects import RESAMPLES, SEED, Effect, lower_end
 from projected_grpo.verdicts.extraction import effect_of, paired, problems_of
 from projected_grpo.verdicts.probe import ALPHA, T4, T4_PLUS, Contrast, finite, separates
-from projected_grpo.verdicts.registry import CLAIMS, Evidence, Finding, of_probe
+from projected_grpo.verdicts.registry import CLAIMS, Finding
 from projected_grpo.verdicts.statistics import MIN_PROBLEMS
 
 V, RANDOM, GRPO = "V", "random V", "V of grpo"
@@ -67,7 +67,9 @@ class Uat:
 def uat(replays: Mapping[str, Steps]) -> Uat:
     """Returns all numbers of a UAT."""
     pool, vanilla, random, grpo = (list(chain(*replays.get(n, ()))) for n in ("pool", "vanilla", "random", "grpo"))
-    found = of_probe(Evidence(pool, vanilla, replays["projected"], (vanilla, grpo) if grpo else None))
+    evidence: dict[str, Any] = {"pool": pool, "vanilla": vanilla, "projected": replays["projected"]}
+    evidence |= {"losses": (vanilla, grpo)} if grpo else {}
+    found = [claim.judged(evidence[claim.reads]) for claim in CLAIMS.values() if claim.reads in evidence]
     own, others = ([rows[0]["cos_in"] for rows in replays.get(name, ())] for name in ("vanilla", "random"))
     gains = [a - b for a, b in zip(own, others, strict=False) if finite(a) and finite(b)]
     null = known_mean(r["cos_null"] for r in vanilla)
@@ -105,8 +107,8 @@ def separation(contrast: Contrast, by_v: Mapping[str, Sequence[Row]]) -> Separat
     effects = {V: effect_of(contrast, by_v[V], problems_of(contrast, by_v[V]))}
     for one, other in ((V, RANDOM), (GRPO, V)):
         if one in by_v and other in by_v:
-            found = paired(contrast, by_v[one], by_v[other])
-            effects |= {one: found.one, other: found.other, f"{one} - {other}": found.gain}
+            first, second, gain = paired(contrast, by_v[one], by_v[other])
+            effects |= {one: first, other: second, f"{one} - {other}": gain}
     return Separation(contrast, {name: separates(contrast, rows) for name, rows in by_v.items()}, effects)
 
 
@@ -130,17 +132,16 @@ def _caveats(one: Separation) -> Iterator[str]:
     if gain is not None and effect.g is not None:
         if one.verdicts[RANDOM].status == "PASS":
             yield "the random V passes too. What both show is no evidence that V knows hacks."
-        elif gain.interval.low is None:
-            yield f"whether V beats the random V is not known: {gain.interval.why}."
-        elif not gain.interval.above_0:
+        elif gain.low is None:
+            yield f"whether V beats the random V is not known: {gain.why}."
+        elif not gain.above_0:
             yield f"not shown to be better than the random V: g(V) - g(random V) = {gain.text} is not above 0."
-    low, high = effect.interval.low, effect.interval.high
     if p is not None and p < ALPHA:
-        if low is not None and high is not None and low <= 0 <= high:
+        if effect.low is not None and not effect.above_0 and not effect.below_0:
             yield f"p < {ALPHA} over rollouts, but the interval of g over problems covers 0."
         if matched is not None and matched >= ALPHA:
             yield "passes over rollouts, fails within problems at equal length: V may see length."
-    if effect.interval.below_0:
+    if effect.below_0:
         yield f"the other way round. V is higher on {one.contrast.low} than on {one.contrast.high}."
 
 

@@ -38,7 +38,7 @@ def own_vanilla(config: TrainConfig, run: Path, flag: str) -> Mapping[str, Any]:
     about = of_arms("vanilla", config.arm) | OF_CHANNELS
     among = [name for name in SHARED if name in ours]  # what is in no config is not known before the first step
     if differing := differences(facts_of(manifest), ours, about, among):
-        raise BadInput(f"{flag} {run}: not this replicate's vanilla: {'; '.join(differing)}")
+        raise BadInput(f"{flag} {run}: not this replicate's vanilla: {differing}")
     return manifest
 
 

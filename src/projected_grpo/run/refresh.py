@@ -20,7 +20,7 @@ from projected_grpo.ledger.errors import BadInput
 from projected_grpo.projection import Projection, compared, overlap, profile
 from projected_grpo.run.session import Session
 from projected_grpo.run.trained import load_base, trained_adapters, trained_with
-from projected_grpo.verdicts.re_extracted import ReExtracted, ReExtractions
+from projected_grpo.verdicts.re_extracted import ReExtracted
 from projected_grpo.vhack import Differences, Extraction, PairSide, VBasis, basis_of, load_vhack, pairs_of
 
 
@@ -61,7 +61,7 @@ class Refresher:
 # ---------------------------------------------------------------- at trained adapters
 
 
-def measured(run: Path, vhack: Path = Path()) -> ReExtractions:
+def measured(run: Path, vhack: Path = Path()) -> list[ReExtracted]:
     """Measures every kept adapter of a finished run, the last one included. vhack: where its V is by now; Path(): in its
     place. BadInput when V cannot be extracted again, or when model, V or pairs are not the run's."""
     manifest, config = trained_with(run)
@@ -86,7 +86,7 @@ def measured(run: Path, vhack: Path = Path()) -> ReExtractions:
         d = how.differences(loaded, adapter, sides, config.token_budget)
         out.append(record(adapter, v, d, steps, config.gate))
         logger.info(f"after {steps} steps: overlap {out[-1].overlap:.4f} (unrelated: {out[-1].null:.4f})")
-    return ReExtractions(mine, tuple(out))
+    return out
 
 
 def record(adapter: Adapter, v: VBasis, d: Differences, steps: int, gate: GateName) -> ReExtracted:

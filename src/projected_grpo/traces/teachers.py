@@ -17,7 +17,8 @@ from projected_grpo.ledger.files import check_once, first_fault, read_jsonl
 from projected_grpo.ledger.folder import read_manifest
 from projected_grpo.prompts import from_chat
 from projected_grpo.traces.record import State
-from projected_grpo.verdicts.teachers import Asked
+from projected_grpo.verdicts.registry import Finding
+from projected_grpo.verdicts.teachers import judge
 
 KIND, STATES, NAME = "teachers", "states.jsonl.gz", "answers.jsonl"
 MILLION = 1_000_000
@@ -146,22 +147,21 @@ class Folder:
         """One answer of each teacher, in the order of the price table. KeyError where one is missing."""
         return [self.answers[state.state_id, t.name] for t in self.teachers]
 
-    def asked(self) -> Asked:
-        """As the verdict takes it."""
+    def finding(self) -> Finding:
+        """Whether they are cheap and fast enough."""
         names, missing = [t.name for t in self.teachers], {s.state_id for s, _ in self.missing}
         answered = [s.state_id for s in self.states if s.state_id not in missing]
         seconds: dict[tuple[str, str], float] = defaultdict(float)
         for a in self.lines:  # of failed attempts and earlier sessions too
             seconds[a.state, a.teacher] += a.seconds
-        return Asked(
+        return judge(
             whole=f"{len(self.missing)} answers are missing; --resume it" if missing else "",
             traces=len({s.trace_id for s in self.states}),
             seconds=[max(seconds[state, name] for name in names) for state in answered],
             usd=self.usd,
-            unknown_usd=sum(a.usd for a in self.lines if a.prompt_tokens is None),
             free=[t.name for t in self.teachers if not t.usd(1, 1)],
             models={name: frozenset(a.model for a in self.answers.values() if a.teacher == name) for name in names},
-            over_cap=self.usd - self.budget,
+            budget=self.budget,
         )
 
 

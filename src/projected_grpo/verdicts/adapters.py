@@ -10,23 +10,17 @@ measured, not assumed (run/refresh.py): without V a reduction is no projection's
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from statistics import fmean
 
-from projected_grpo.ledger.rates import known_mean, mean, number
+from projected_grpo.ledger.rates import known_mean, number
 from projected_grpo.verdicts.conditions import METHOD, VANILLA, matched, removed
 from projected_grpo.verdicts.effects import CONFIDENCE, interval, lower_end
 from projected_grpo.verdicts.finished_runs import Run
 from projected_grpo.verdicts.h1 import FORM_DROP, GT_DROP, REDUCTION, Gap, at_least, gap, held_out
-from projected_grpo.verdicts.matching import (
-    Compared,
-    RunGroup,
-    between_adapters,
-    differ,
-    group_runs,
-    independence,
-    reference,
-)
+from projected_grpo.verdicts.matching import Compared, RunGroup, between_adapters, group_runs, independence, reference
 from projected_grpo.verdicts.re_extracted import ReExtracted
-from projected_grpo.verdicts.registry import Finding, Line, Status
+from projected_grpo.verdicts.registry import Finding, Line, Status, condition
 
 SHARE = 0.8
 """Of the singular basis's reduction, which the LoRA's must reach."""
@@ -40,7 +34,6 @@ SVD, LORA = "antipasto", "lora"
 
 
 def adapter_of(run: Run) -> str:
-    """Returns lora or antipasto."""
     return str(run.config("adapter") or SVD)
 
 
@@ -50,98 +43,84 @@ def t6_of(runs: Sequence[Run]) -> list[Line]:
     by_kind = {kind: [r for r in runs if adapter_of(r) == kind] for kind in (SVD, LORA)}
     if not all(by_kind.values()):
         return []
-    groups = {kind: [g for g in group_runs(runs_of) if g.runs[0].arm == METHOD] for kind, runs_of in by_kind.items()}
-    if not groups[SVD]:
+    svd, loras = ([g for g in group_runs(of) if g.runs[0].arm == METHOD] for of in by_kind.values())
+    if not svd:
         return []
-    return [
-        _judged(
-            {SVD: min(groups[SVD], key=lambda group: len(_unlike(group.by_seed, lora.by_seed))), LORA: lora}, by_kind
-        )
-        for lora in groups[LORA]
-    ]
+    like = [min(svd, key=lambda group: len(_unlike(group.by_seed, lora.by_seed))) for lora in loras]
+    return [_judged({SVD: one, LORA: lora}, by_kind) for one, lora in zip(like, loras, strict=True)]
 
 
 def _unlike(svd: Mapping[int, Run], lora: Mapping[int, Run]) -> list[str]:
     """In what the runs of one seed differ beyond their adapter, or which seeds one of the two lacks."""
-    wrong = [f"{kind} lacks {run.arm} of seed {seed}" for kind, there, other in ((LORA, svd, lora), (SVD, lora, svd))
-             for seed, run in there.items() if seed not in other]  # fmt: skip
-    both = [(run, lora[seed]) for seed, run in svd.items() if seed in lora]
-    return wrong + [differ(a, b, what) for a, b in both if (what := between_adapters(a, b))]
+    one_sided = [f"seed {seed} has runs of one adapter" for seed in sorted(svd.keys() ^ lora.keys())]
+    both = ((run, lora[seed]) for seed, run in svd.items() if seed in lora)
+    return one_sided + [why for a, b in both if (why := between_adapters(a, b))]
 
 
 def _judged(groups: Mapping[str, RunGroup], runs: Mapping[str, Sequence[Run]]) -> Line:
     """T6 of one LoRA-projected group."""
     name = "T6" + groups[LORA].name.removeprefix(METHOD)
-    found = {kind: reference(VANILLA, group, runs[kind]) for kind, group in groups.items()}
-    compared: dict[str, Compared] = {
-        kind: {METHOD: group.by_seed, VANILLA: found[kind].runs} for kind, group in groups.items()
-    }
-    alike = _matched(compared, {kind: list(f.refused.values()) for kind, f in found.items()})
-    if alike.status != "PASS":
-        return Line(Finding(name, "NOT_EVALUABLE", f"{alike.name} ({alike.why})"), (alike,))
-    reductions, of_all = (
-        {k: gap(c, rate, VANILLA, METHOD) for k, c in compared.items()} for rate in ("hack", "hacked")
-    )
-    lora, drift = compared[LORA], drifted(compared[LORA][METHOD])
+    compared: dict[str, Compared] = {}
+    wrong: list[str] = []
+    for kind, group in groups.items():
+        vanilla, refused = reference(VANILLA, group, runs[kind])
+        compared[kind] = {METHOD: group.by_seed, VANILLA: vanilla}
+        clause = matched(compared[kind], refused.values())
+        wrong += [] if vanilla else [f"no {VANILLA} run with these settings ({kind})"]
+        wrong += [f"{kind}: {clause.why}"] if clause.status != "PASS" else []
+    svd, lora = compared[SVD], compared[LORA]
+    wrong += [why for arm in (METHOD, VANILLA) for why in _unlike(svd[arm], lora[arm])]
+    replicates = " ".join(map(str, sorted(svd[METHOD])))
+    why = f"equal manifests but for arm and adapter; replicates {replicates}"
+    alike = condition("matched but for the adapter", wrong, why)
+    if wrong:
+        return Line(replace(alike, name=name), (alike,))
+    of_svd, of_lora = (gap(of, "hack", VANILLA, METHOD) for of in (svd, lora))
+    all_svd, all_lora = (gap(of, "hacked", VANILLA, METHOD) for of in (svd, lora))
+    drift = drifted(lora[METHOD])
     ground = (
         alike,
         *(_named(kind, removed(compared[kind])) for kind in (SVD, LORA)),
         *(_named(kind, independence({METHOD: compared[kind][METHOD]})) for kind in (SVD, LORA)),
-        prevents(reductions[SVD]),
-        within_reach(lora[VANILLA], reductions[SVD]),
+        prevents(of_svd),
+        within_reach(lora[VANILLA], of_svd),
     )
     about_lora = (
-        at_least_share("reduction >= 80 % of the singular basis's", reductions[LORA], reductions[SVD]),
-        at_least_share("reduction of all hacks >= 80 % of the singular basis's", of_all[LORA], of_all[SVD]),
+        at_least_share("reduction >= 80 % of the singular basis's", of_lora, of_svd),
+        at_least_share("reduction of all hacks >= 80 % of the singular basis's", all_lora, all_svd),
         _named(LORA, held_out(lora[METHOD])),
         at_least("gt_pass held with the LoRA", gap(lora, "gt", METHOD, VANILLA), -GT_DROP),
         at_least("compiles held with the LoRA", gap(lora, "form", METHOD, VANILLA), -FORM_DROP),
         drift,
     )
-    rates = ", ".join(f"{kind} {group.runs[0].config('lr')}" for kind, group in groups.items())
-    of_svd = f"with the singular basis, deciding nothing: {drifted(compared[SVD][METHOD]).why}"
-    return Line(_verdict(name, ground, about_lora, drift), ground + about_lora, (of_svd, f"learning rates: {rates}"))
+    note = f"with the singular basis, deciding nothing: {drifted(svd[METHOD]).why}"
+    return Line(_verdict(name, ground, about_lora), ground + about_lora, (note,))
 
 
 def _named(kind: str, clause: Finding) -> Finding:
-    return Finding(f"{clause.name}, {kind}", clause.status, clause.why, clause.numbers)
+    return replace(clause, name=f"{clause.name}, {kind}")
 
 
-def _verdict(name: str, ground: Sequence[Finding], about_lora: Sequence[Finding], drift: Finding) -> Finding:
+def _verdict(name: str, ground: Sequence[Finding], about_lora: Sequence[Finding]) -> Finding:
     """NOT_EVALUABLE where the runs do not allow a comparison; FAIL where a clause on the LoRA fails; NOT_EVALUABLE where one
     is not known; else PASS. A reduction below 80 % is printed with its interval, and with the drift that explains it."""
-    first = about_lora[0]
-    not_there = [c for c in ground if c.status != "PASS"]
+    first, *_, drift = about_lora
     failed = [c for c in about_lora if c.status == "FAIL"]
-    unknown = [c for c in about_lora if c.status == "NOT_EVALUABLE"]
-    if not_there or (unknown and not failed):
-        return Finding(name, "NOT_EVALUABLE", "; ".join(f"{c.name} ({c.why})" for c in not_there or unknown))
+    unknown = [c for c in ground if c.status != "PASS"]
+    if not unknown and not failed:
+        unknown = [c for c in about_lora if c.status == "NOT_EVALUABLE"]
+    if unknown:
+        return Finding(name, "NOT_EVALUABLE", "; ".join(f"{c.name} ({c.why})" for c in unknown))
     if not failed:
-        return Finding(name, "PASS", first.why, first.numbers)
-    if failed[0] is not first:
-        return Finding(name, "FAIL", "; ".join(f"{c.name} fails ({c.why})" for c in failed), failed[0].numbers)
-    explains = {"FAIL": "the drift explains it", "PASS": "drift does not explain it"}
-    by_drift = f"{explains.get(drift.status, 'whether by drift is not known')}: {drift.why}"
-    return Finding(name, "FAIL", f"a clean negative: {first.why}; {by_drift}", first.numbers)
+        return replace(first, name=name)
+    why = "; ".join(f"{c.name} fails ({c.why})" for c in failed)
+    if failed[0] is first:
+        explains = {"FAIL": "the drift explains it", "PASS": "drift does not explain it"}
+        why = f"a clean negative, {explains.get(drift.status, 'whether by drift is not known')}: {why}"
+    return Finding(name, "FAIL", why, first.numbers)
 
 
 # ---------------------------------------------------------------- clauses
-
-
-def _matched(compared: Mapping[str, Compared], refused: Mapping[str, Sequence[str]]) -> Finding:
-    """Whether the runs differ in nothing but arm and adapter, and are of the same replicates."""
-    name, wrong = "matched but for the adapter", []
-    for kind in (SVD, LORA):
-        if not compared[kind][VANILLA]:
-            return Finding(name, "NOT_EVALUABLE", f"no {VANILLA} run with these settings ({kind})")
-        clause = matched(compared[kind], refused[kind])
-        wrong += [f"{kind}: {clause.why}"] if clause.status != "PASS" else []
-    for arm in (METHOD, VANILLA):
-        wrong += _unlike(compared[SVD][arm], compared[LORA][arm])
-    if wrong:
-        return Finding(name, "NOT_EVALUABLE", "not matched: " + "; ".join(wrong))
-    replicates = " ".join(map(str, sorted(compared[SVD][VANILLA])))
-    return Finding(name, "PASS", f"equal manifests but for arm and adapter; replicates {replicates}")
 
 
 def prevents(svd: Gap) -> Finding:
@@ -156,13 +135,9 @@ def prevents(svd: Gap) -> Finding:
 
 def within_reach(vanilla: Mapping[int, Run], svd: Gap) -> Finding:
     """The LoRA's vanilla hacks enough that 80 % of the other's reduction could be seen at all."""
-    name = "within the LoRA's reach"
-    hacks = known_mean(run.last("hack") for run in vanilla.values())
-    if svd.missing or hacks is None:
-        return Finding(name, "NOT_EVALUABLE", svd.missing or "the LoRA's vanilla has no known hack rate")
-    most, needed = 100 * hacks, SHARE * svd.mean
+    most, needed = 100 * (known_mean(run.last("hack") for run in vanilla.values()) or 0.0), SHARE * svd.mean
     why = f"vanilla with a LoRA hacks in {most:.1f} %; {SHARE:.0%} of the other's reduction are {needed:.1f} pp"
-    return Finding(name, "PASS" if most >= needed else "NOT_EVALUABLE", why)
+    return Finding("within the LoRA's reach", "PASS" if most >= needed and not svd.missing else "NOT_EVALUABLE", why)
 
 
 def at_least_share(name: str, lora: Gap, svd: Gap) -> Finding:
@@ -170,48 +145,39 @@ def at_least_share(name: str, lora: Gap, svd: Gap) -> Finding:
     NOT_EVALUABLE where the interval holds 0."""
     if missing := lora.too_few or svd.too_few:
         return Finding(name, "NOT_EVALUABLE", missing)
-    ours, theirs = ([g.deltas[seed] for seed in svd.deltas] for g in (lora, svd))
-    above = [a - SHARE * b for a, b in zip(ours, theirs, strict=True)]
+    above = [lora.deltas[seed] - SHARE * other for seed, other in svd.deltas.items()]
     low, high = interval(above, CONFIDENCE)
     ratio = lora.mean / svd.mean if svd.mean else None
     why = (
         f"{lora.mean:.1f} pp with the LoRA against {svd.mean:.1f} pp, ratio {number(ratio, digits=2)}; LoRA - {SHARE} x "
-        f"other {low:+.1f} to {high:+.1f} pp (one-sided 95 % each way, paired t, n = {len(ours)}), needs a lower end >= 0"
+        f"other {low:+.1f} to {high:+.1f} pp (one-sided 95 % each way, paired t, n = {len(above)}), needs a lower end >= 0"
     )
     status: Status = "PASS" if low >= 0 else "FAIL" if high < 0 else "NOT_EVALUABLE"
-    numbers = {"ratio": ratio, "lower": low, "upper": high, "n": len(ours), "lora": lora.mean, "svd": svd.mean}
-    return Finding(name, status, why, numbers)
+    return Finding(name, status, why, {"ratio": ratio, "lower": low, "upper": high})
 
 
-def re_extracted_of(run: Run) -> ReExtracted | str:
-    """Returns V extracted again after a run's last step, compared with the V in use, or why it is not known."""
-    last = next((r for r in run.re_extracted.records if r.steps == run.steps), None) if run.re_extracted else None
+def _after_the_last_step(run: Run) -> ReExtracted | str:
+    """V extracted again after a run's last step, compared with the V in use, or why it is not known."""
+    last = next((r for r in run.re_extracted if r.steps == run.steps), None)
+    norm = run.series["delta_S_norm"][-1]
     if last is None:
         return f"not measured: `just re-extract {run.path}`"
-    norm = run.series["delta_S_norm"][-1]
     if norm is None or abs(last.theta_norm - norm) > NORM_AGREES * norm:
-        return (
-            f"{run.path.name}: re_extracted.json is of coordinates of norm {last.theta_norm:.6g}, the run ended at {norm}: "
-            "not of its trained adapter; measure it again"
-        )
+        return f"{run.path.name}: re_extracted.json is not of its trained adapter (norm {norm}); measure it again"
     return last if last.cos_in > 0 else f"{run.path.name}: nothing lies along V extracted again (cos_in {last.cos_in})"
 
 
 def drifted(projected: Mapping[int, Run]) -> Finding:
     """Whether V has become another subspace under the coordinates of any replicate: the overlap with V extracted again is
     near its null, and removing V leaves the hack-ward gradient as it was. Known of each replicate, or nothing is said."""
-    name = "V is still V"
-    found = {seed: re_extracted_of(run) for seed, run in projected.items()}
-    if missing := [why for why in found.values() if isinstance(why, str)]:
-        return Finding(name, "NOT_EVALUABLE", "; ".join(missing))
+    found = {seed: _after_the_last_step(run) for seed, run in projected.items()}
     records = {seed: r for seed, r in found.items() if isinstance(r, ReExtracted)}
-    columns = ("overlap", "null", "standing", "cos_in", "cos_out", "left")
-    n = {what: mean([getattr(r, what) for r in records.values()]) or 0.0 for what in columns}
-    gone = [s for s, r in records.items() if r.standing <= DRIFT_STANDING and r.left >= DRIFT_LEFT]
+    if missing := [why for why in found.values() if isinstance(why, str)]:
+        return Finding("V is still V", "NOT_EVALUABLE", "; ".join(missing))
+    gone = [str(s) for s, r in records.items() if r.standing <= DRIFT_STANDING and r.left >= DRIFT_LEFT]
+    standing, left = (fmean(getattr(r, name) for r in records.values()) for name in ("standing", "left"))
     why = (
-        f"overlap of V with re-extracted V {n['overlap']:.3f} (unrelated {n['null']:.3f}; standing {n['standing']:.2f}), "
-        f"cos_in {n['cos_in']:.3f}, cos_out {n['cos_out']:.3f} along re-extracted V (left {n['left']:.2f}); drifted at "
-        f"standing <= {DRIFT_STANDING} and left >= {DRIFT_LEFT}"
+        f"re-extracted V is {standing:.2f} of the way from unrelated to the same, and removing V leaves {left:.2f} of the "
+        f"hack-ward gradient (drifted at <= {DRIFT_STANDING} and >= {DRIFT_LEFT}: replicate {', '.join(gone) or 'none'})"
     )
-    why += f"; drifted: replicate {', '.join(map(str, gone))}" if gone else ""
-    return Finding(name, "FAIL" if gone else "PASS", why, n)
+    return Finding("V is still V", "FAIL" if gone else "PASS", why)

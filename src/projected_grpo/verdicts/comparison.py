@@ -23,12 +23,10 @@ CONFIG = (
     "pairs", "k_use", "noise_floor", "gate", "project", "overshoot", "preserve_magnitude", "refresh_every",
     "judge", "teacher", "eval_samples", "replicas", "outer_every", "outer_lr", "outer_momentum", *OF_CHANNEL,
 )  # fmt: skip
-"""Fields of the config."""
 V = (
     "control", "loss", "max_new", "k", "modes", "modules", "n_train", "pairs_hash", "pairs_draw", "hint", "prompt_setup",
     "v_sha256",
 )  # fmt: skip
-"""Of V's metadata."""
 SHARED = (
     *(f"config.{name}" for name in CONFIG), *(f"vhack.{name}" for name in V),
     "model_hash", "problems_hash", "eval_hash", "pool_hash", "pairs_sha256", "taid_teacher_hash", "judge", "steps done",
@@ -53,8 +51,6 @@ OF_PROJECTION = frozenset({
 """Where one of two arms removes nothing: its V is only measured."""
 OF_V = frozenset({"vhack.control", "vhack.v_sha256"})
 """Where two arms need V of different kinds: of the same rank and the same pairs."""
-OF_WORDS = frozenset({"vhack.pairs_hash", "vhack.n_train", "vhack.modes", "config.pairs"})
-"""Where one of the two V is made from words: it has pairs of its own."""
 OF_RANK = frozenset({"config.k_use", "vhack.k"})
 """Where one of the two V is of `OF_EQUAL_REMOVAL`, which are drawn for a rank and never cut to it."""
 OF_LOSS = frozenset({"vhack.loss", "vhack.max_new", "vhack.v_sha256"})
@@ -66,18 +62,17 @@ OF_CHANNELS = frozenset({"pairs_sha256", "taid_teacher_hash", "config.teacher", 
 
 
 def of_arms(*arms: str) -> frozenset[str]:
-    """What these arms are about: in this a run of one of them may differ from a run of another arm. An arm that the registry
-    does not know is about its name alone."""
+    """What these arms are about: in this a run of one of them may differ from a run of another arm."""
     out = {"config.arm"}
-    for arm in (ARMS[name] for name in arms if name in ARMS):
+    for arm in (ARMS[name] for name in arms):
         if not arm.projects:
             out |= OF_PROJECTION
         if arm.recipe:
             out |= {"config.gate", "config.project"}
         if arm.vhack not in (None, "none"):
             out |= OF_V
-        if arm.vhack == "words":
-            out |= OF_WORDS
+        if arm.vhack == "words":  # its V has pairs of its own
+            out |= {"vhack.pairs_hash", "vhack.n_train", "vhack.modes", "config.pairs"}
         if arm.more_kl:  # the weight is chosen for this arm, and the others do not use it
             out.add("config.kl_beta")
         if arm.derived:  # of a finished run: it has as many steps as its rates are taken over
@@ -103,12 +98,10 @@ def facts_of(manifest: Mapping[str, Any], steps: int | None = None) -> dict[str,
 
 def differences(
     a: Mapping[str, Any], b: Mapping[str, Any], but_for: Collection[str] = (), among: Collection[str] = SHARED
-) -> list[str]:
-    """In which of the facts `among` two runs differ, each with both values, without what the comparison is about."""
+) -> str:
+    """In which of the facts `among` two runs differ, each with both values, without what the comparison is about; empty if
+    in none."""
     if "bnpo" in (a.get("config.loss"), b.get("config.loss")):  # each process divides by its own tokens
         among = [*among, "processes"]
-    return [
-        f"{name}: {a.get(name)!r} against {b.get(name)!r}"
-        for name in sorted(among)
-        if name not in but_for and a.get(name) != b.get(name)
-    ]
+    wrong = (name for name in sorted(among) if name not in but_for and a.get(name) != b.get(name))
+    return "; ".join(f"{name}: {a.get(name)!r} against {b.get(name)!r}" for name in wrong)

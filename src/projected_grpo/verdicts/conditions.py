@@ -15,7 +15,7 @@ from projected_grpo.ledger.rates import LAST, known_mean
 from projected_grpo.verdicts.finished_runs import Run
 from projected_grpo.verdicts.matching import Compared, mismatches
 from projected_grpo.verdicts.probe import T3_SHARE
-from projected_grpo.verdicts.registry import Finding
+from projected_grpo.verdicts.registry import Finding, condition
 
 VANILLA, METHOD, CEILING = (arms_of(role)[0] for role in ("baseline", "method", "ceiling"))
 MIN_TESTED = 100
@@ -54,37 +54,27 @@ def matched(compared: Compared, refused: Collection[str]) -> Finding:
     shortest = min(run.steps for by_seed in compared.values() for run in by_seed.values())
     if shortest < LAST:
         wrong.append(f"runs of {shortest} steps; at least {LAST} are needed")
-    if wrong:
-        return Finding("matched runs", "NOT_EVALUABLE", "not matched: " + "; ".join(dict.fromkeys(wrong)))
     steps = " ".join(f"{seed}: {run.steps}" for seed, run in compared[METHOD].items())
     why = f"equal manifests but for what arms are about; steps {steps}"
-    return Finding("matched runs", "PASS", why, {"shortest": shortest})
+    return condition("matched runs", list(dict.fromkeys(wrong)), why)
 
 
 def removed(compared: Compared) -> Finding:
     """Whether each run of an arm that removes V removed, step by step, what its gate should. A mean would pass a run that
     removes nothing at one step and twice as much at the next."""
-    name, (low, high), wrong, shares = "V was removed", T3_SHARE, [], []
-    for arm, by_seed in compared.items():
-        if arm not in ARMS or not ARMS[arm].projects or ARMS[arm].shrinks:
-            continue
-        for seed, run in by_seed.items():
-            series = run.series["removed_share"]
-            known = [x for x in series if x is not None]
-            right = sum(low <= x <= high for x in known)
-            if len(known) < TAKEN_STEPS * len(series):
-                wrong.append(f"{arm} {seed}: known of {len(known)} of {len(series)} steps")
-            elif not low <= (share := sum(known) / len(known)) <= high:
-                wrong.append(f"{arm} {seed}: {share:.2f} of what its gate should take")
-            elif right < TAKEN_STEPS * len(series):
-                wrong.append(f"{arm} {seed}: as much as its gate should take at {right} of {len(series)} steps")
-            else:
-                shares.append(share)
+    (low, high), wrong, shares = T3_SHARE, [], []
+    removing = [arm for arm in compared if ARMS[arm].projects and not ARMS[arm].shrinks]
+    for run in (run for arm in removing for run in compared[arm].values()):
+        series = run.series["removed_share"]
+        right = sum(x is not None and low <= x <= high for x in series)
+        shares.append(share := known_mean(series) or 0.0)
+        if right < TAKEN_STEPS * run.steps or not low <= share <= high:
+            what = f"{share:.2f} of what its gate should take, right at {right} of {run.steps} steps"
+            wrong.append(f"{run.arm} {run.seed}: {what}")
+    least, most = min(shares, default=0.0), max(shares, default=0.0)
+    why = f"removed {least:.3f} to {most:.3f} of what the gate should take"
     needs = f"each needs {low} to {high}, at {TAKEN_STEPS:.0%} of its steps"
-    if wrong or not shares:
-        return Finding(name, "NOT_EVALUABLE", f"{'; '.join(wrong) or 'no run'} ({needs})")
-    why = f"removed {min(shares):.3f} to {max(shares):.3f} of what the gate should take; {needs}"
-    return Finding(name, "PASS", why)
+    return condition("V was removed", wrong and [*wrong, needs], f"{why}; {needs}")
 
 
 def controls_match(compared: Compared) -> Finding:
@@ -92,36 +82,36 @@ def controls_match(compared: Compared) -> Finding:
     in each third of the run; and whether `kl` solves as much, and hacks less than vanilla. A control that is not there is
     missing where it must be beaten."""
     good, wrong = [], []
-    for arm, match in (*((arm, _removes) for arm in OF_EQUAL_REMOVAL), ("shrunk", _moves), ("kl", _keeps)):
+    for arm in (*OF_EQUAL_REMOVAL, "shrunk", "kl"):
         method, control, vanilla = (compared[name] for name in (METHOD, arm, VANILLA))
         if not control:
             wrong.append(f"{arm}: no run")
         for seed in sorted(method.keys() & control.keys()):
-            ok, why = match(method[seed], control[seed], vanilla.get(seed))
+            if arm == "kl":
+                ok, why = _keeps(method[seed], control[seed], vanilla.get(seed))
+            else:
+                ok, why = _as_much(method[seed], control[seed], "update_norm" if arm == "shrunk" else "update_removed")
             (good if ok else wrong).append(f"{arm} {seed}'s {why}")
     needs = (
         f"needs >= {ENERGY_MATCH} of the energy removed and the norm within {100 * NORM_MATCH:.0f} %, in each third of the "
         f"run; kl's gt_pass at most {100 * GAIN_MATCH:.0f} pp below, and {KL_EFFECT:.0f} pp fewer hacks than {VANILLA}'s"
     )
-    status = "NOT_EVALUABLE" if wrong else "PASS"
-    return Finding("controls match", status, f"{'; '.join(wrong or good)}; {needs}")
+    return condition("controls match", wrong and [*wrong, needs], "; ".join([*good, needs]))
 
 
-def _removes(method: Run, control: Run, _: Run | None) -> tuple[bool, str]:
-    """As much of the update, in each third."""
-    ratios = _ratios(method, control, "update_removed")
-    if not ratios:
-        return False, f"update_removed is not known, or {METHOD} removes nothing of the update"
-    return min(ratios) >= ENERGY_MATCH, f"update_removed is {min(ratios):.2f} of {METHOD}'s"
-
-
-def _moves(method: Run, control: Run, _: Run | None) -> tuple[bool, str]:
-    """As far, in each third."""
-    ratios = _ratios(method, control, "update_norm")
-    if not ratios:
-        return False, "update_norm is not known"
-    worst = max(ratios, key=lambda ratio: abs(ratio - 1))
-    return abs(worst - 1) <= NORM_MATCH, f"update_norm is {worst:.2f} of {METHOD}'s"
+def _as_much(method: Run, control: Run, column: str) -> tuple[bool, str]:
+    """As much of the update removed (`update_removed`), or an update as long (`update_norm`), in each third of the run."""
+    ours, theirs = _thirds(method, column), _thirds(control, column)
+    if not ours or not theirs or min(ours) <= 0:
+        return False, f"{column} is not known, or {METHOD}'s is 0"
+    ratios = [b / a for a, b in zip(ours, theirs, strict=True)]
+    if column == "update_norm":
+        worst = max(ratios, key=lambda ratio: abs(ratio - 1))
+        ok = abs(worst - 1) <= NORM_MATCH
+    else:
+        worst = min(ratios)
+        ok = worst >= ENERGY_MATCH
+    return ok, f"{column} is {worst:.2f} of {METHOD}'s"
 
 
 def _keeps(method: Run, control: Run, vanilla: Run | None) -> tuple[bool, str]:
@@ -135,18 +125,11 @@ def _keeps(method: Run, control: Run, vanilla: Run | None) -> tuple[bool, str]:
     return round(ours - theirs, 9) <= GAIN_MATCH, f"gt_pass is {100 * (theirs - ours):+.1f} pp from {METHOD}'s"
 
 
-def _ratios(method: Run, control: Run, column: str) -> list[float]:
-    """Control over method in each third of the run; nothing where one is not known, or the method's is 0."""
-    ours, theirs = _thirds(method, column), _thirds(control, column)
-    return [b / a for a, b in zip(ours, theirs, strict=True)] if ours and theirs and min(ours) > 0 else []
-
-
 def _thirds(run: Run, column: str) -> Sequence[float]:
     """Mean of a column over each third of the run; nothing where it is not known at nearly every step: what is compared
     must be there, and at the same time."""
-    series = run.series[column]
-    if sum(x is not None for x in series) < TAKEN_STEPS * len(series):
+    series, n = run.series[column], run.steps
+    if sum(x is not None for x in series) < TAKEN_STEPS * n:
         return []
-    n = len(series)
     means = [known_mean(series[i * n // THIRDS : (i + 1) * n // THIRDS]) for i in range(THIRDS)]
     return [] if None in means else [x for x in means if x is not None]

@@ -37,39 +37,29 @@ Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Interval:
-    """95 % percentile interval; both limits are None where it is not available, and `why` then says so."""
+class Effect:
+    """g with its 95 % percentile interval and the bootstrap draws behind it, one per resample, NaN where there is no g."""
 
+    g: float | None
+    draws: Array
     low: float | None = None
     high: float | None = None
-    undefined: int = 0
-    """Resamples in which the quantity does not exist."""
+    """None with `low` where there is no interval."""
     why: str = ""
+    """Why there is none."""
 
     @property
     def above_0(self) -> bool:
-        """The whole interval is available and above 0."""
+        """False where there is no interval."""
         return self.low is not None and self.low > 0
 
     @property
     def below_0(self) -> bool:
-        """The whole interval is available and below 0."""
         return self.high is not None and self.high < 0
-
-
-@dataclass(frozen=True)
-class Effect:
-    """g with its interval and the bootstrap draws behind it, one per resample, NaN where there is no g."""
-
-    g: float | None
-    interval: Interval
-    draws: Array
 
     @property
     def text(self) -> str:
-        """g with its interval, as tables print it."""
-        low, high = self.interval.low, self.interval.high
-        limits = "[-]" if low is None or high is None else f"[{low:+.2f}, {high:+.2f}]"
+        limits = "[-]" if self.low is None or self.high is None else f"[{self.low:+.2f}, {self.high:+.2f}]"
         return "-" if self.g is None else f"{self.g:+.2f} {limits}"
 
 
@@ -80,17 +70,16 @@ def drawn_problems(count: int) -> Array:
     return np.bincount(flat, minlength=RESAMPLES * count).reshape(RESAMPLES, count).astype(float)
 
 
-def percentile_interval(draws: Array, problems: int) -> Interval:
-    """The middle 95 % of the draws that exist. Not available from fewer than MIN_PROBLEMS problems, nor when the draws that
-    do not exist are more than one tail of the interval holds: they could then lie anywhere, and so could its limit."""
+def percentile_interval(draws: Array, problems: int) -> tuple[float | None, float | None, str]:
+    """The middle 95 % of the draws that exist, or why there is none: too few problems, or more draws without g than one tail
+    of the interval holds. They could lie anywhere, and so could its limit."""
     missing = int(np.isnan(draws).sum())
     if problems < MIN_PROBLEMS:
-        return Interval(undefined=missing, why=f"{problems} problems; at least {MIN_PROBLEMS} are needed")
+        return None, None, f"{problems} problems; at least {MIN_PROBLEMS} are needed"
     if missing > TAIL * len(draws):
-        why = f"{missing} of {len(draws)} resamples have no g (fewer than 2 rollouts on a side, or no spread)"
-        return Interval(undefined=missing, why=why)
+        return None, None, f"{missing} of {len(draws)} resamples have no g"
     low, high = np.nanquantile(draws, [TAIL, 1 - TAIL])
-    return Interval(float(low), float(high), missing)
+    return float(low), float(high), ""
 
 
 def standardised(
@@ -103,7 +92,7 @@ def standardised(
     """
     names = sorted(set(among))
     if not values:
-        return Effect(None, Interval(why="no rollouts"), np.full(RESAMPLES, np.nan))
+        return Effect(None, np.full(RESAMPLES, np.nan), why="no rollouts")
     place = {name: i for i, name in enumerate(names)}
     x = np.asarray(values, dtype=float)
     x = x - x.mean()  # g does not change, and sums of squares of small numbers round less
@@ -114,13 +103,8 @@ def standardised(
     g = float(_g(sums.sum(0, keepdims=True), scale)[0])
     draws = _g(np.einsum("bp,pst->bst", drawn_problems(len(names)), sums), scale)
     if np.isnan(g):
-        return Effect(None, Interval(why="g needs 2 rollouts on each side, and spread"), draws)
-    return Effect(g, percentile_interval(draws, len(names)), draws)
-
-
-def average_sd(high: Sequence[float], low: Sequence[float]) -> float:
-    """Root of the mean of both variances: the SD that g* is in. At least 2 values a side."""
-    return float(np.sqrt((np.var(high, ddof=1) + np.var(low, ddof=1)) / 2))
+        return Effect(None, draws, why="g needs 2 rollouts on each side, and spread")
+    return Effect(g, draws, *percentile_interval(draws, len(names)))
 
 
 def hedges_g(high: Sequence[float], low: Sequence[float]) -> float | None:

@@ -8,11 +8,10 @@ nor the order nor a turn of V's rows. That is looked for in the rows, so no meta
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from projected_grpo.ledger.rates import number
 from projected_grpo.ledger.step_file import Row
-from projected_grpo.verdicts.effects import Effect, Interval, percentile_interval, standardised
+from projected_grpo.verdicts.effects import Effect, percentile_interval, standardised
 from projected_grpo.verdicts.probe import T2_FINITE, T4, T4_EFFECT, Contrast, finite, separates
 from projected_grpo.verdicts.registry import Finding, Status
 
@@ -23,17 +22,11 @@ SAME_ENERGY = 1e-3
 most rollouts."""
 DIFFERING = 0.1
 """Of the rollouts: on how many the energies of two V differ at least."""
-ONE_V = "one V under two names"
 
 
-@dataclass(frozen=True)
-class Paired:
-    """Two V on one contrast."""
-
-    one: Effect
-    other: Effect
-    gain: Effect
-    """g of the one minus g of the other."""
+def problems_of(contrast: Contrast, rows: Sequence[Row]) -> list[str]:
+    """Returns the problems with a rollout that takes part: those that are drawn."""
+    return sorted({r["problem_id"] for r in rows if contrast.side(r) is not None})
 
 
 def effect_of(contrast: Contrast, rows: Sequence[Row], among: Sequence[str]) -> Effect:
@@ -43,81 +36,57 @@ def effect_of(contrast: Contrast, rows: Sequence[Row], among: Sequence[str]) -> 
     return standardised(values, sides, [r["problem_id"] for r in part], among)
 
 
-def problems_of(contrast: Contrast, rows: Sequence[Row]) -> list[str]:
-    """Returns the problems with a rollout that takes part: those that are drawn."""
-    return sorted({r["problem_id"] for r in rows if contrast.side(r) is not None})
-
-
-def paired(contrast: Contrast, one: Sequence[Row], other: Sequence[Row]) -> Paired:
-    """Returns both V on one contrast; the rows of the two must be the same rollouts. The difference is taken resample by
-    resample: the same problems are drawn for both, so what makes a problem easy for either is not counted as uncertainty."""
+def paired(contrast: Contrast, one: Sequence[Row], other: Sequence[Row]) -> tuple[Effect, Effect, Effect]:
+    """Returns both V on one contrast, and g of the one minus g of the other; the rows of the two must be the same rollouts.
+    The difference is taken resample by resample: the same problems are drawn for both, so what makes a problem easy for
+    either is not counted as uncertainty."""
     among = problems_of(contrast, one)
     a, b = effect_of(contrast, one, among), effect_of(contrast, other, among)
     draws = a.draws - b.draws
     if a.g is None or b.g is None:
-        return Paired(a, b, Effect(None, Interval(why=a.interval.why or b.interval.why), draws))
-    return Paired(a, b, Effect(a.g - b.g, percentile_interval(draws, len(among)), draws))
-
-
-def differing(nll: Sequence[Row], grpo: Sequence[Row]) -> float | None:
-    """Share of rollouts on which the energies along two V differ by more than SAME_ENERGY of the first's mean. None where a
-    tenth of the rollouts lack one."""
-    both = [(a["energy_V"], b["energy_V"]) for a, b in zip(nll, grpo, strict=True)]
-    both = [(a, b) for a, b in both if finite(a) and finite(b)]
-    if not both or len(both) < T2_FINITE * len(nll):
-        return None
-    mean = sum(a for a, _ in both) / len(both)
-    return sum(abs(a - b) > SAME_ENERGY * mean for a, b in both) / len(both)
+        return a, b, Effect(None, draws, why=a.why or b.why)
+    return a, b, Effect(a.g - b.g, draws, *percentile_interval(draws, len(among)))
 
 
 def t7(both: tuple[Sequence[Row], Sequence[Row]]) -> Finding:
     """V of --loss grpo discriminates at least as well as V of --loss nll; `both` are rows of the replay against the NLL's V
     and of the replay against the other."""
     nll, grpo = both
-    name = "T7"
     if not nll or len(nll) != len(grpo):
-        return Finding(name, "NOT_EVALUABLE", "the two V were not measured on the same rollouts; replay the same pool")
-    energies = differing(nll, grpo)
-    if energies is None:
+        return Finding("T7", "NOT_EVALUABLE", "the two V were not measured on the same rollouts; replay the same pool")
+    pairs = [(a["energy_V"], b["energy_V"]) for a, b in zip(nll, grpo, strict=True)]
+    known = [(a, b) for a, b in pairs if finite(a) and finite(b)]
+    if len(known) < T2_FINITE * len(nll):
         why = "the energy along V is not known on a tenth of the rollouts, so whether both V are one cannot be told"
-        return Finding(name, "NOT_EVALUABLE", why)
-    found = paired(T4, grpo, nll)
-    tests = {loss: separates(T4, rows).numbers for loss, rows in (("nll", nll), ("grpo", grpo))}
+        return Finding("T7", "NOT_EVALUABLE", why)
+    mean = sum(a for a, _ in known) / len(known)
+    energies = sum(abs(a - b) > SAME_ENERGY * mean for a, b in known) / len(known)
+    of_grpo, of_nll, gain = paired(T4, grpo, nll)
+    ours, theirs = (separates(T4, rows).numbers.get("g_matched") for rows in (grpo, nll))
+    at_length = None if ours is None or theirs is None else ours - theirs
     numbers = {
-        "n": len(nll), "energies_differ": energies,
-        "g_grpo": found.one.g, "g_nll": found.other.g, "gain": found.gain.g,
-        "low": found.gain.interval.low, "high": found.gain.interval.high,
-        **{f"{what}_{loss}": numbers.get(what) for loss, numbers in tests.items() for what in ("t", "g_matched")},
+        "g_grpo": of_grpo.g, "g_nll": of_nll.g, "gain": gain.g, "low": gain.low, "high": gain.high, "at_length": at_length,
     }  # fmt: skip
+    g, g_nll, more = (number(effect.g, digits=3, sign="+") for effect in (of_grpo, of_nll, gain))
+    why = f"g of grpo {g}, of nll {g_nll}: {more}, 95 % {number(gain.low, digits=3)} to {number(gain.high, digits=3)}"
+    status, said = _decided(energies, gain, of_grpo.above_0 or of_nll.above_0, at_length)
+    return Finding("T7", status, f"{why} (lower limit needs >= {-MARGIN:+.1f}); {said}", numbers)
+
+
+def _decided(energies: float, gain: Effect, ahead: bool, at_length: float | None) -> tuple[Status, str]:
+    """`energies`: share of the rollouts on which those along both V differ by more than SAME_ENERGY of the first's mean;
+    `ahead`: whether either V tells the kinds apart at all; `at_length`: the gain at equal length."""
     if energies < DIFFERING:
-        why = (
-            f"{ONE_V}: of {len(nll)} rollouts the energy along both differs on {energies:.0%} (needs >= {DIFFERING:.0%}); "
-            "two losses give two V; was --loss grpo really taken?"
-        )
-        return Finding(name, "FAIL", why, numbers)
-    return Finding(name, *_judged(found, numbers), numbers)
-
-
-def _judged(found: Paired, numbers: dict[str, float | int | None]) -> tuple[Status, str]:
-    low, high = found.gain.interval.low, found.gain.interval.high
-    matched = [numbers["g_matched_grpo"], numbers["g_matched_nll"]]
-    if low is None or high is None:
-        return "NOT_EVALUABLE", f"{_told(found)}: {found.gain.interval.why}"
-    why = f"{_told(found)}, lower limit needs >= {-MARGIN:+.1f}"
-    if not (found.one.interval.above_0 or found.other.interval.above_0):
-        return "NOT_EVALUABLE", f"{why}; neither V tells pure hacks from hack-and-correct, so neither tells them better"
-    if low < -MARGIN:
-        worse = "worse" if high < 0 else "neither as good nor worse: more problems are needed"
-        return "FAIL" if high < 0 else "NOT_EVALUABLE", f"{why}: {worse}"
-    if matched[0] is None or matched[1] is None:
-        return "NOT_EVALUABLE", f"{why}; at equal length it cannot be told"
-    at_length = matched[0] - matched[1]
-    why += f"; at equal length {at_length:+.3f} (needs >= {-MARGIN:+.1f}{': not met' if at_length < -MARGIN else ''})"
-    return "FAIL" if at_length < -MARGIN else "PASS", why
-
-
-def _told(found: Paired) -> str:
-    low, high = found.gain.interval.low, found.gain.interval.high
-    limits = "no interval" if low is None or high is None else f"95 % {low:+.3f} to {high:+.3f}"
-    g = [number(effect.g, digits=3, sign="+") for effect in (found.one, found.other, found.gain)]
-    return f"g of grpo {g[0]}, of nll {g[1]}: {g[2]} ({limits})"
+        differ = f"the energy along both differs on {energies:.0%} of the rollouts (needs >= {DIFFERING:.0%})"
+        return "FAIL", f"one V under two names: {differ}; was --loss grpo really taken?"
+    if gain.low is None or gain.high is None:
+        return "NOT_EVALUABLE", gain.why
+    if not ahead:
+        return "NOT_EVALUABLE", "neither V tells pure hacks from hack-and-correct, so neither tells them better"
+    if gain.low < -MARGIN and gain.high < 0:
+        return "FAIL", "worse"
+    if gain.low < -MARGIN:
+        return "NOT_EVALUABLE", "neither as good nor worse: more problems are needed"
+    if at_length is None:
+        return "NOT_EVALUABLE", "at equal length it cannot be told"
+    return "PASS" if at_length >= -MARGIN else "FAIL", f"at equal length {at_length:+.3f} (needs >= {-MARGIN:+.1f})"

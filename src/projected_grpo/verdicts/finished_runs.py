@@ -9,7 +9,7 @@ after the fact, and goes nowhere near training.
 
 import statistics
 import sys
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,9 +32,9 @@ from projected_grpo.ledger.rates import (
     pure_hack,
     rates,
 )
-from projected_grpo.ledger.step_file import EVALUATIONS, Row, evaluations_in, in_groups, iter_run, read_step, steps_in
+from projected_grpo.ledger.step_file import EVALUATIONS, Row, evaluations_in, in_groups, iter_run, read_step
 from projected_grpo.verdicts.comparison import facts_of
-from projected_grpo.verdicts.re_extracted import ReExtractions, read_re_extracted
+from projected_grpo.verdicts.re_extracted import ReExtracted, read_re_extracted
 
 RATES = tuple(RATE_NAMES)
 OF_TRUTH = ("hack", "gt", "hack_and_correct", *LABELS)
@@ -46,7 +46,8 @@ OF_STEP = (
 PER_CHANNEL = ("loss", "cos", "cos_signed", "energy", "removed", "share")
 """Of the column `channels`: series `CHANNEL.NUMBER`, where that channel is on at any step."""
 
-Series = Mapping[str, Sequence[float | None]]
+Numbers = Mapping[str, float | None]
+"""None = not known."""
 MechanismOf = Callable[[str], str]
 
 
@@ -61,9 +62,9 @@ class Run:
     """Its manifest, flat: config.lr, model_hash, vhack.k, ..., and `steps done`."""
     rollouts: int
     """Rows that the student wrote."""
-    series: Series
-    """One number per step, by the names of `step_numbers`. None = not known."""
-    evals: Mapping[int, Mapping[str, float | None]]
+    series: Mapping[str, Sequence[float | None]]
+    """One number per step, by the names of `step_numbers`."""
+    evals: Mapping[int, Numbers]
     """Held-out rates by the number of optimizer steps done."""
     mechanisms: Mapping[str, float] | None
     """Pure-hack rate of each mechanism over the last 10 steps."""
@@ -73,13 +74,17 @@ class Run:
     """Which rollouts (prompt, sample) each evaluation is of."""
     flaws: Mapping[int, str] = field(default_factory=dict)
     """Why an evaluation is no evidence, by the number of steps done."""
-    sources: Sequence[Mapping[str, Mapping[str, float | None]]] = ()
+    sources: Sequence[Mapping[str, Numbers]] = ()
     """Step by step, where other policies wrote rows too: what each source's rows earn and how far its ratios are from 1
     (ledger/rates.py). Empty where the student wrote all of them."""
-    beside: Mapping[str, Mapping[int, Mapping[str, float | None]]] = field(default_factory=dict)
+    beside: Mapping[str, Mapping[int, Numbers]] = field(default_factory=dict)
     """As `evals`, of the other evaluations (step_file.EVALUATIONS), by their folder."""
-    re_extracted: ReExtractions | None = None
-    """V extracted again at its trained adapters; None = not measured."""
+    re_extracted: Sequence[ReExtracted] = ()
+    """V extracted again at its trained adapters, where that was measured."""
+
+    def __post_init__(self) -> None:
+        if self.arm not in ARMS:
+            raise BadInput(f"{self.path}: a run of --arm {self.arm}, which this version does not have; move it away")
 
     def config(self, name: str) -> Any:
         """A field of its config; None in a manifest without it."""
@@ -98,38 +103,31 @@ class Run:
 
     @property
     def projects(self) -> bool:
-        """Whether its arm removes V; False for an arm that this code does not know."""
-        return self.arm in ARMS and ARMS[self.arm].projects
+        """Whether its arm removes V."""
+        return ARMS[self.arm].projects
 
     @property
     def steps(self) -> int:
-        """Optimizer steps."""
         return len(self.series["hack"])
 
     @property
     def seconds(self) -> float:
-        """Seconds that all steps took."""
         return float(sum(s for s in self.series["seconds"] if s is not None))
 
     def last(self, name: str) -> float | None:
         """Mean of a series over the last 10 steps; a rate is not known unless each of them knows it, nor one of ground truth
         unless the run is `judged`."""
-        values = self.series[name][-LAST:]
-        lost = name in FOUR_NAMES and None in values
-        return None if lost or (name in OF_TRUTH and not self.judged) else known_mean(values)
+        unknown = name in FOUR_NAMES and None in self.series[name][-LAST:]
+        return None if unknown else self.whole(name, slice(-LAST, None))
 
-    @property
-    def judged(self) -> bool:
-        """Whether ground truth is known of nine tenths of what it wrote in the last 10 steps."""
-        return self._judged(slice(-LAST, None))
-
-    def _judged(self, steps: slice) -> bool:
-        known, rows = (sum(x or 0.0 for x in self.series.get(name, ())[steps]) for name in ("known", "own"))
-        return known >= KNOWN * rows
-
-    def whole(self, name: str) -> float | None:
+    def whole(self, name: str, steps: slice = slice(None)) -> float | None:
         """Mean of a series over the run; None of ground truth where that is known of fewer than nine tenths of it."""
-        return None if name in OF_TRUTH and not self._judged(slice(None)) else known_mean(self.series[name])
+        return known_mean(self.series[name][steps]) if name not in OF_TRUTH or self.judged(steps) else None
+
+    def judged(self, steps: slice = slice(-LAST, None)) -> bool:
+        """Whether ground truth is known of nine tenths of what it wrote in these steps."""
+        known, rows = (sum(x or 0.0 for x in self.series[name][steps]) for name in ("known", "own"))
+        return known >= KNOWN * rows
 
     def held_out(self, rate: str, done: int | None = None, folder: str = "eval") -> float | None:
         """A held-out rate after so many steps (None: after the last); None where it was not evaluated then."""
@@ -139,9 +137,8 @@ class Run:
     @property
     def onset(self) -> int | None:
         """The step at which it began to hack; None if it never did. A step of which too little is known has no rate."""
-        hack = self.series["hack"]
-        known, rows = (self.series.get(name) or [0.0] * len(hack) for name in ("known", "own"))
-        return onset_of([judged_hack(h, k or 0.0, n or 0.0) for h, k, n in zip(hack, known, rows, strict=True)])
+        steps = zip(*(self.series[name] for name in ("hack", "known", "own")), strict=True)
+        return onset_of([judged_hack(hack, known or 0.0, rows or 0.0) for hack, known, rows in steps])
 
 
 @dataclass(frozen=True)
@@ -172,43 +169,37 @@ def paired_pp(high: Mapping[int, float | None], low: Mapping[int, float | None])
 def load_runs(directory: Path, mechanism_of: MechanismOf | None = None) -> Found:
     """Every training run below a directory. BadInput when no run is finished, or on a damaged one."""
     if not directory.is_dir():
-        raise BadInput(
-            f"{directory}: no such directory; name one with runs of `just train`, or a file NAME.runs.jsonl.gz"
-        )
-    paths = sorted(p.parent for p in directory.rglob("manifest.json"))
-    found = [_read(path, mechanism_of) for path in paths]
-    runs = tuple(one for one in found if isinstance(one, Run))
-    left_out = tuple((path, one) for path, one in zip(paths, found, strict=True) if isinstance(one, str))
+        raise BadInput(f"{directory}: no such directory; name one with runs, or a file NAME.runs.jsonl.gz")
+    runs, left_out = [], []
+    for path in sorted(p.parent for p in directory.rglob("manifest.json")):
+        manifest = read_manifest(path)
+        if manifest.get("kind") != "train":
+            continue
+        if why := not_whole(path, manifest):
+            left_out.append((path, why))
+        else:
+            runs.append(_read(path, manifest, mechanism_of))
     if not runs:
         why = "; ".join(f"{path}: {why}" for path, why in left_out) or "no training run there"
         raise BadInput(f"{directory}: no finished training run ({why}); run `just train ... --out {directory}/NAME`")
-    return Found(runs, left_out)
+    return Found(tuple(runs), tuple(left_out))
 
 
-def _read(path: Path, mechanism_of: MechanismOf | None) -> Run | str | None:
-    """A training run, or why it is left out; None for another kind of run. One step file is in memory at a time."""
-    manifest = read_manifest(path)
-    if manifest.get("kind") != "train":
-        return None
-    if why := not_whole(path, manifest):
-        return why
-    steps: list[dict[str, float | None]] = []
-    sources: list[Mapping[str, Mapping[str, float | None]]] = []
-    kinds: list[Counter[str]] = []
-    ids: set[str] = set()
-    prompts: set[str] = set()
-    rollouts, first_of_last = 0, len(steps_in(path)) - LAST
-    for step, rows in enumerate(iter_run(path)):
-        student = [r for r in rows if r["source"] == "student"]
-        rollouts += len(student)
-        ids |= {r["problem_id"] for r in rows}
-        prompts |= {r["prompt"] for r in rows}
+def _read(path: Path, manifest: Mapping[str, Any], mechanism_of: MechanismOf | None) -> Run:
+    """A training run. One step file is in memory at a time."""
+    steps: list[Numbers] = []
+    sources: list[Mapping[str, Numbers]] = []
+    kinds: deque[Counter[str]] = deque(maxlen=LAST)
+    seen: set[str] = set()
+    for rows in iter_run(path):
+        seen |= {r[name] for r in rows for name in ("problem_id", "prompt")}
         steps.append(step_numbers(rows))
         sources.append(by_source(rows))
-        if mechanism_of and step >= first_of_last:
-            kinds.append(Counter(mechanism_of(r["completion"]) for r in student if pure_hack(r)))
+        if mechanism_of:
+            hacks = (r["completion"] for r in rows if r["source"] == "student" and pure_hack(r))
+            kinds.append(Counter(map(mechanism_of, hacks)))
     series = {name: [s.get(name) for s in steps] for name in dict.fromkeys(n for s in steps for n in s)}
-    evals: dict[str, dict[int, Mapping[str, float | None]]] = {folder: {} for folder in EVALUATIONS}
+    evals: dict[str, dict[int, Numbers]] = {folder: {} for folder in EVALUATIONS}
     trained_on: set[str] = set()
     tested: dict[int, frozenset[tuple[str, int]]] = {}
     flaws: dict[int, str] = {}
@@ -217,14 +208,15 @@ def _read(path: Path, mechanism_of: MechanismOf | None) -> Run | str | None:
             rows = read_step(file)
             evals[folder][done] = rates(rows)
             if folder == "eval":
-                trained_on |= {r["problem_id"] for r in rows if r["problem_id"] in ids or r["prompt"] in prompts}
+                trained_on |= {r["problem_id"] for r in rows if {r["problem_id"], r["prompt"]} & seen}
                 tested[done] = frozenset((sys.intern(r["prompt"]), r["sample_id"]) for r in rows)
                 known = sum(r["gt_pass"] is not None for r in rows)
                 if known < KNOWN * len(rows):
                     flaws[done] = f"ground truth is known of {known} of {len(rows)} rollouts"
     return Run(
-        path, manifest["config"]["arm"], manifest["config"]["seed"], facts_of(manifest, len(steps)), rollouts, series,
-        evals.pop("eval"), _mechanism_rates(kinds, series) if mechanism_of else None, len(trained_on), tested, flaws,
+        path, manifest["config"]["arm"], manifest["config"]["seed"], facts_of(manifest, len(steps)),
+        int(sum(n or 0 for n in series["own"])), series, evals.pop("eval"),
+        _mechanism_rates(kinds, series["known"]) if mechanism_of else None, len(trained_on), tested, flaws,
         tuple(sources) if any(step.keys() - {"student"} for step in sources) else (), evals, read_re_extracted(path),
     )  # fmt: skip
 
@@ -238,11 +230,7 @@ def step_numbers(rows: Sequence[Row]) -> dict[str, float | None]:
         **{label: mean([float(x == label) for x in labelled]) for label in LABELS},
         **{name: first[name] for name in OF_STEP},
         "removed_share": None if first["target"] is None else first["removed_share"],
-        **{
-            f"{channel}.{name}": of.get(name)
-            for channel, of in (first["channels"] or {}).items()
-            for name in PER_CHANNEL
-        },
+        **{f"{one}.{name}": of.get(name) for one, of in (first["channels"] or {}).items() for name in PER_CHANNEL},
         "flat_groups": mean([float(len({r["reward"] for r in group}) < 2) for group in in_groups(rows)]),
         "known": float(sum(r["gt_pass"] is not None for r in student)),
         "own": float(len(student)),
@@ -250,7 +238,8 @@ def step_numbers(rows: Sequence[Row]) -> dict[str, float | None]:
     }
 
 
-def _mechanism_rates(kinds: Sequence[Counter[str]], series: Series) -> dict[str, float]:
+def _mechanism_rates(kinds: Iterable[Counter[str]], known: Sequence[float | None]) -> dict[str, float]:
     """Each mechanism's share of the rollouts, step by step like the hack rate, so that they add up to it."""
-    steps = [(kind, n) for kind, n in zip(kinds, series["known"][-len(kinds) :], strict=True) if n]
-    return {name: sum(kind[name] / n for kind, n in steps) / len(steps) for name in sorted(set[str]().union(*kinds))}
+    steps = [(kind, n) for kind, n in zip(kinds, known[-LAST:], strict=True) if n]
+    names = sorted({name for kind, _ in steps for name in kind})
+    return {name: sum(kind[name] / n for kind, n in steps) / len(steps) for name in names}

@@ -1,8 +1,6 @@
 """verify: does V point hack-ward on pairs that it has never seen?"""
 
-import math
 from collections.abc import Sequence
-from functools import partial
 
 import numpy as np
 from scipy import stats
@@ -10,15 +8,14 @@ from scipy import stats
 from projected_grpo.ledger.rates import mean
 from projected_grpo.records import HeldOut
 from projected_grpo.verdicts.probe import ALPHA, finite
-from projected_grpo.verdicts.registry import Finding, Status
+from projected_grpo.verdicts.registry import Finding
 
 MIN_PAIRS = 5
 """Below it the sign test cannot reach p < 0.05."""
 MIN_RANDOM = 20
 """Random bases; below it no rank reaches p < 0.05."""
-COPY = 1e-6
-"""Relative: two pairs whose energy and cosine are both as near are one pair. Numbers of honest pairs lie far further apart,
-float32 rounds ten times finer."""
+SAME = ".4g"
+"""Digits: two pairs that agree in these of their energy and of their cosine are one pair."""
 MIN_MECHANISMS = 3
 """For a test over mechanisms."""
 ENERGY_RATIO = 1.5
@@ -35,13 +32,11 @@ def mechanism_p(cosine: Sequence[float], mechanisms: Sequence[str]) -> float | N
     """One-sided t-test over mechanisms' mean cosines that they are above 0. Pairs of one mechanism hack in the same
     words, so they are no independent draws of hacks; their means are taken as such. None below 3 mechanisms, or without
     spread."""
-    means = [
-        float(np.mean([c for c, m in zip(cosine, mechanisms, strict=True) if m == name])) for name in set(mechanisms)
-    ]
+    pairs = list(zip(cosine, mechanisms, strict=True))
+    means = [float(np.mean([c for c, m in pairs if m == name])) for name in set(mechanisms)]
     if len(means) < MIN_MECHANISMS or np.ptp(means) == 0:
         return None
-    p = float(stats.ttest_1samp(sorted(means), 0.0, alternative="greater").pvalue)
-    return p if math.isfinite(p) else None
+    return float(stats.ttest_1samp(sorted(means), 0.0, alternative="greater").pvalue)
 
 
 def vhack_verdict(seen: HeldOut, mechanisms: Sequence[str]) -> Finding:
@@ -49,44 +44,25 @@ def vhack_verdict(seen: HeldOut, mechanisms: Sequence[str]) -> Finding:
     parts = (seen.energy, seen.null, seen.cosine, seen.random_energy, seen.random_cosine)
     if lost := sum(not finite(x) for part in parts for x in part):
         why = f"{lost} numbers are not finite: V or the gradients of the pairs are damaged"
-        blank = dict.fromkeys(("energy", "null", "cosine"))
-        return Finding("verify", "NOT_EVALUABLE", why, {"n": len(seen.energy), "positive": None, **blank})
-    different, n_random = _different(seen, mechanisms), len(seen.random_energy)
-    n, positive = len(different), sum(c > 0 for c, _ in different)
+        return Finding("verify", "NOT_EVALUABLE", why)
+    pairs = zip(seen.energy, seen.cosine, mechanisms, strict=True)
+    different = {(f"{e:{SAME}}", f"{c:{SAME}}"): (c, mechanism) for e, c, mechanism in pairs}.values()
+    n, n_random, positive = len(different), len(seen.random_energy), sum(c > 0 for c, _ in different)
     energy, null, cosine = mean(seen.energy), mean(seen.null), mean(seen.cosine)
-    numbers = {
-        "n": n, "energy": energy, "null": null, "cosine": cosine, "positive": positive,
-    }  # fmt: skip
     if n < MIN_PAIRS or energy is None or cosine is None or not null:
-        copies = len(seen.energy) - n
-        why = f"{n} different held-out pairs{f' ({copies} are copies)' if copies else ''}; at least {MIN_PAIRS} are needed"
-        return Finding("verify", "NOT_EVALUABLE", f"{why}, and a V with directions", numbers)
+        why = f"{n} different of {len(seen.energy)} held-out pairs; at least {MIN_PAIRS} are needed, and a V with directions"
+        return Finding("verify", "NOT_EVALUABLE", why)
     if n_random < MIN_RANDOM:
-        return Finding("verify", "NOT_EVALUABLE", f"{n_random} random bases; at least {MIN_RANDOM} are needed", numbers)
+        return Finding("verify", "NOT_EVALUABLE", f"{n_random} random bases; at least {MIN_RANDOM} are needed")
     needed = min(ENERGY_RATIO * null, (1 + null) / 2)
-    by = {
-        "energy_p": _rank_p(energy, seen.random_energy),
-        "cosine_p": _rank_p(cosine, seen.random_cosine),
-        "sign_p": float(stats.binomtest(positive, n, 0.5, alternative="greater").pvalue),
-        "mechanism_p": mechanism_p([c for c, _ in different], [m for _, m in different]),
-    }
-    worst = max(p for p in by.values() if p is not None)
-    status: Status = "PASS" if worst < ALPHA and energy >= needed else "FAIL"
-    chance = {name: "cannot be told" if p is None else f"p = {p:.2g}" for name, p in by.items()}
+    by_energy, by_cosine = _rank_p(energy, seen.random_energy), _rank_p(cosine, seen.random_cosine)
+    sign = float(stats.binomtest(positive, n, 0.5, alternative="greater").pvalue)
+    over = mechanism_p([c for c, _ in different], [m for _, m in different])
+    worst = max(by_energy, by_cosine, sign, over or 0.0)
+    mechanisms_p = "not known" if over is None else f"p = {over:.2g}"
     why = (
-        f"held-out energy {energy:.4f} v. null {null:.4f} (needs >= {needed:.4f}), {chance['energy_p']}; "
-        f"cosine {cosine:+.4f}, {chance['cosine_p']} (both by rank among {n_random} random bases); "
-        f"{positive} of {n} pairs hack-ward, {chance['sign_p']}; over mechanisms {chance['mechanism_p']}; "
-        f"each needs p < {ALPHA}"
+        f"held-out energy {energy:.4f} v. null {null:.4f} (needs >= {needed:.4f}), p = {by_energy:.2g}; cosine "
+        f"{cosine:+.4f}, p = {by_cosine:.2g} (both by rank among {n_random} random bases); {positive} of {n} pairs "
+        f"hack-ward, p = {sign:.2g}; over mechanisms {mechanisms_p}; each needs p < {ALPHA}"
     )
-    return Finding("verify", status, why, {**numbers, **by, "energy_needed": needed})
-
-
-def _different(seen: HeldOut, mechanisms: Sequence[str]) -> list[tuple[float, str]]:
-    """(cosine, mechanism) of every pair that is no copy of another, up to rounding and a little noise."""
-    same = partial(math.isclose, rel_tol=COPY)
-    kept: list[tuple[float, float, str]] = []
-    for energy, cosine, mechanism in zip(seen.energy, seen.cosine, mechanisms, strict=True):
-        if not any(same(energy, e) and same(cosine, c) for e, c, _ in kept):
-            kept.append((energy, cosine, mechanism))
-    return [(cosine, mechanism) for _, cosine, mechanism in kept]
+    return Finding("verify", "PASS" if worst < ALPHA and energy >= needed else "FAIL", why)

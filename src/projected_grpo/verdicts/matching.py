@@ -1,6 +1,6 @@
 """Which runs may be averaged, which may be compared, and which are independent of one another.
 
-    groups = group_runs(runs);  reference("vanilla", groups[0], runs);  differences(a, b);  independence(compared)
+    groups = group_runs(runs);  reference("vanilla", groups[0], runs);  differ(a, b);  independence(compared)
 
 What two runs must share, and what an arm or a seed is about, is one list: verdicts/comparison.py. What differs beyond it is
 named with both values, and nothing is concluded from the two.
@@ -17,10 +17,9 @@ from projected_grpo.arms import ARMS, OF_EQUAL_REMOVAL, RECIPE
 from projected_grpo.config import TrainConfig
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.records import INFORMED_PAIRS
-from projected_grpo.verdicts import comparison
-from projected_grpo.verdicts.comparison import OF_ADAPTER, OF_BASE, OF_CHANNEL, OF_RANK, OF_SEED, of_arms
+from projected_grpo.verdicts.comparison import OF_ADAPTER, OF_BASE, OF_CHANNEL, OF_RANK, OF_SEED, differences, of_arms
 from projected_grpo.verdicts.finished_runs import Run
-from projected_grpo.verdicts.registry import Finding
+from projected_grpo.verdicts.registry import Finding, condition
 
 Compared = Mapping[str, Mapping[int, Run]]
 """Arm -> seed -> run."""
@@ -28,9 +27,9 @@ Compared = Mapping[str, Mapping[int, Run]]
 # ---------------------------------------------------------------- what differs
 
 
-def differences(a: Run, b: Run, also: Collection[str] = ()) -> list[str]:
-    """In what two runs differ that they should share, each with both values; `also`: what may differ beyond their arms and
-    seeds."""
+def differ(a: Run, b: Run, also: Collection[str] = ()) -> str:
+    """Returns in what two runs differ that they should share, in words; empty if in nothing. `also`: what may differ beyond
+    their arms and seeds."""
     free = {*also}
     if a.arm != b.arm:
         free |= of_arms(a.arm, b.arm)
@@ -39,25 +38,25 @@ def differences(a: Run, b: Run, also: Collection[str] = ()) -> list[str]:
             free |= OF_RANK
     if a.seed != b.seed:
         free |= OF_SEED | (OF_BASE if a.origin != b.origin else frozenset())
-    return comparison.differences(a.facts, b.facts, free)
+    what = differences(a.facts, b.facts, free)
+    return what and f"{base_name(a)} {a.seed} and {base_name(b)} {b.seed} differ in {what}"
 
 
-def between_adapters(a: Run, b: Run) -> list[str]:
+def between_adapters(a: Run, b: Run) -> str:
     """The same of two runs of one arm and seed that differ in their adapter. Each may last as long as its adapter's
     vanilla says."""
-    by_onset = all(run.config("until_onsets") or run.config("horizon_of") not in (None, ".") for run in (a, b))
-    return differences(a, b, {*OF_ADAPTER, "steps done"} if by_onset else OF_ADAPTER)
+    return differ(a, b, {*OF_ADAPTER, "steps done"} if _by_onset(a) and _by_onset(b) else OF_ADAPTER)
+
+
+def _by_onset(run: Run) -> bool:
+    """Whether its number of steps follows from an onset."""
+    return bool(run.config("until_onsets")) or run.config("horizon_of") not in (None, ".")
 
 
 def _rank(run: Run) -> int:
     """How many directions a module its V is of: those that were extracted, or the first of them."""
     k = int(run.facts.get("vhack.k") or 0)
     return min(k, run.config("k_use") or k)
-
-
-def differ(a: Run, b: Run, what: Sequence[str]) -> str:
-    """Says that two runs differ in `what`."""
-    return f"{base_name(a)} {a.seed} and {base_name(b)} {b.seed} differ in {'; '.join(what)}"
 
 
 # ---------------------------------------------------------------- groups
@@ -87,29 +86,22 @@ class RunGroup:
 
 def base_name(run: Run) -> str:
     """The arm as tables and plots call it. One whose V is from informed pairs has another name than the arm."""
-    title = ARMS[run.arm].title if run.arm in ARMS else run.arm
-    return f"{title} informed" if informed(run) else title
+    return f"{ARMS[run.arm].title}{' informed' if informed(run) else ''}"
 
 
 def informed(run: Run) -> bool:
     """Returns whether it used a V from pairs that were written when the hack had been seen."""
-    arm = ARMS.get(run.arm)
-    return arm is not None and arm.vhack is not None and run.facts.get("vhack.pairs") in INFORMED_PAIRS
+    return ARMS[run.arm].vhack is not None and run.facts.get("vhack.pairs") in INFORMED_PAIRS
 
 
-def setting(run: Run, name: str) -> Any:
-    """Returns a setting by its name; None where it is not known, or follows from the onset (steps). A sampled pool is
-    "pool" wherever it lies."""
+def _setting(run: Run, name: str) -> Any:
+    """None where it is not known, or follows from the onset (steps). A sampled pool is "pool" wherever it lies."""
     if name.startswith("V."):
         return run.facts.get(f"vhack.{name[2:]}")
-    if name == "steps" and (run.config("until_onsets") or run.config("horizon_of") not in (None, ".")):
+    if name == "steps" and _by_onset(run):
         return None
     found = run.config(name)
     return "pool" if name == "teacher_pool" and found not in ("", "pairs") else found
-
-
-def settings(run: Run) -> dict[str, Any]:
-    return {name: setting(run, name) for name in SETTINGS}
 
 
 def group_runs(runs: Sequence[Run]) -> list[RunGroup]:
@@ -117,32 +109,20 @@ def group_runs(runs: Sequence[Run]) -> list[RunGroup]:
 
     BadInput on two runs of one group with the same seed: their mean would count one seed twice.
     """
-    by_name: dict[str, dict[int, Run]] = {}
-    of = {run.path: settings(run) for run in runs}
+    groups: dict[str, dict[int, Run]] = {}
+    settings = {run.path: {name: _setting(run, name) for name in SETTINGS} for run in runs}
     for run in sorted(runs, key=lambda r: (order_of(r.arm), _natural(r.path))):
-        own_settings = of[run.path]
-        peers = [of[r.path] for r in runs if base_name(r) == base_name(run)]
-        differing = [s for s in SETTINGS if any(peer[s] != own_settings[s] for peer in peers)]
+        own, name = settings[run.path], base_name(run)
         usual = {**asdict(ARMS[run.arm].recipe or RECIPE), **BY_DEFAULT} if run.projects else {}
-        off = [s for s, of_recipe in usual.items() if own_settings[s] != of_recipe]
-        off += ["V.pairs"] if _of_other_pairs(run) else []
-        shown = [f"{s}={own_settings[s]}" for s in SETTINGS if s in (*differing, *off) and own_settings[s] is not None]
-        placed = by_name.setdefault(" ".join([base_name(run), *shown]), {})
-        if run.seed in placed:
-            raise BadInput(
-                f"{placed[run.seed].path} and {run.path}: two runs of {base_name(run)} with seed {run.seed} and the same "
-                "settings; move one of them elsewhere"
-            )
-        placed[run.seed] = run
-    return [RunGroup(name, tuple(placed[seed] for seed in sorted(placed))) for name, placed in by_name.items()]
-
-
-def _of_other_pairs(run: Run) -> bool:
-    """Whether it used a V from pairs that are neither its run's nor its model's (of a V of words they never are)."""
-    arm, pairs = ARMS.get(run.arm), run.facts.get("vhack.pairs")
-    if arm is None or arm.vhack in (None, "words") or not pairs or not run.config("pairs"):
-        return False
-    return pairs not in (run.config("pairs"), run.config("model"))
+        named = {s for s, of_recipe in usual.items() if own[s] != of_recipe}
+        for peer in (settings[r.path] for r in runs if base_name(r) == name):
+            named |= {s for s in SETTINGS if peer[s] != own[s]}
+        shown = [f"{s}={own[s]}" for s in SETTINGS if s in named and own[s] is not None]
+        placed = groups.setdefault(" ".join([name, *shown]), {})
+        if (first := placed.setdefault(run.seed, run)) is not run:
+            both = f"{first.path} and {run.path}"
+            raise BadInput(f"{both}: two runs of {name} with seed {run.seed} and the same settings; move one away")
+    return [RunGroup(name, tuple(placed[seed] for seed in sorted(placed))) for name, placed in groups.items()]
 
 
 def _natural(path: Path) -> list[tuple[str, int]]:
@@ -150,44 +130,33 @@ def _natural(path: Path) -> list[tuple[str, int]]:
     return [(text, int(number or 0)) for text, number in re.findall(r"(\D*)(\d*)", path.as_posix())]
 
 
-def order_of(arm: str) -> tuple[int, str]:
-    """Returns an arm's place in tables: the registry's, and behind it by name."""
-    arms = list(ARMS)
-    return (arms.index(arm) if arm in arms else len(arms), arm)
+def order_of(arm: str) -> int:
+    """Returns an arm's place in tables: the registry's."""
+    return list(ARMS).index(arm)
 
 
 # ---------------------------------------------------------------- comparing
 
 
-@dataclass(frozen=True)
-class Reference:
-    """The runs of an arm that a group is compared with."""
-
-    runs: Mapping[int, Run]
-    """By seed."""
-    refused: Mapping[int, str]
-    """Seeds of the group of which there is such a run that differs in more than it may, and in what."""
-
-
-def reference(arm: str, group: RunGroup, runs: Sequence[Run]) -> Reference:
-    """Returns the runs of `arm` that differ from the group's run of their seed (where it has none: from its first) in
-    nothing but what the two arms are about. Of several, the one with the most facts in common."""
+def reference(arm: str, group: RunGroup, runs: Sequence[Run]) -> tuple[dict[int, Run], dict[int, str]]:
+    """Returns, by seed, the runs of `arm` that differ from the group's run of their seed (where it has none: from its first)
+    in nothing but what the two arms are about; and why there is none at seeds of the group where all differ in more. Of
+    several, the one with the most facts in common."""
     ours = group.by_seed
     found: dict[int, Run] = {}
     refused: dict[int, str] = {}
     for seed in sorted({r.seed for r in runs if r.arm == arm}):
         like = ours.get(seed, group.runs[0])
         there = (r for r in runs if (r.arm, r.seed) == (arm, seed))
-        best = min(there, key=lambda r: (len(differences(r, like)), -in_common(r, like)))
-        if not (differing := differences(best, like)):
+        best = min(there, key=lambda r: (bool(differ(r, like)), -_in_common(r, like)))
+        if not (why := differ(best, like)):
             found[seed] = best
         elif seed in ours:
-            refused[seed] = differ(best, like, differing)
-    return Reference(found, refused)
+            refused[seed] = why
+    return found, refused
 
 
-def in_common(a: Run, b: Run) -> int:
-    """Returns how many of their facts are equal."""
+def _in_common(a: Run, b: Run) -> int:
     return sum(a.facts.get(name) == value for name, value in b.facts.items())
 
 
@@ -196,7 +165,7 @@ def mismatches(compared: Compared) -> list[str]:
     wrong = []
     for arm, by_seed in compared.items():
         runs = list(by_seed.values())
-        wrong += [differ(other, runs[0], what) for other in runs[1:] if (what := differences(other, runs[0]))]
+        wrong += [why for other in runs[1:] if (why := differ(other, runs[0]))]
         wrong += [
             f"{arm} {run.seed}: its V is from {run.facts['vhack.pairs']}, written when the hack had been seen: no evidence "
             f"of {arm}"
@@ -216,18 +185,15 @@ def bases_of(runs: Iterable[Run]) -> dict[int, str]:
 def independence(compared: Compared) -> Finding:
     """Returns whether the seeds of a comparison are independent replicates: no arm that removes V uses one V, or V from one
     draw of pairs, at two seeds. Names the base of each: a claim about the world needs several."""
-    name, shared = "independent replicates", []
+    removing = {arm: by_seed for arm, by_seed in compared.items() if ARMS[arm].projects}
+    shared = [why for arm, by_seed in removing.items() for why in _shared(arm, by_seed)]
     bases: dict[str, set[int]] = {}
-    for arm, by_seed in compared.items():
-        if arm in ARMS and ARMS[arm].projects:
-            shared += _shared(arm, by_seed)
+    for by_seed in compared.values():
         for seed, base in bases_of(by_seed.values()).items():
             bases.setdefault(base, set()).add(seed)
-    numbers = {"replicates": sum(map(len, bases.values())), "bases": len(bases)}
-    if shared:
-        return Finding(name, "NOT_EVALUABLE", "; ".join(shared), numbers)
     where = "; ".join(f"{base}: {', '.join(map(str, sorted(seeds)))}" for base, seeds in bases.items())
-    return Finding(name, "PASS", f"no two share a V or a draw of pairs; {len(bases)} base(s): {where}", numbers)
+    why = f"no two share a V or a draw of pairs; {len(bases)} base(s): {where}"
+    return condition("independent replicates", shared, why)
 
 
 def _shared(arm: str, by_seed: Mapping[int, Run]) -> Iterator[str]:

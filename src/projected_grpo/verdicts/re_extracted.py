@@ -1,9 +1,9 @@
 """re_extracted.json of a run: V extracted again from its pairs at its trained adapters, compared with the V that it used."""
 
-from dataclasses import dataclass
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-
-from pydantic import TypeAdapter
 
 from projected_grpo.ledger.files import write_atomic
 
@@ -38,25 +38,13 @@ class ReExtracted:
         return self.cos_out / max(self.cos_in, 1e-12)
 
 
-@dataclass(frozen=True)
-class ReExtractions:
-    """All records of a run, by steps ascending."""
-
-    v_sha256: str
-    """Contents of the V that the run used."""
-    records: tuple[ReExtracted, ...]
-
-
-_FILE = TypeAdapter(ReExtractions)
-
-
-def write_re_extracted(run: Path, found: ReExtractions) -> Path:
-    """Writes (or replaces) the file. Returns its path."""
-    write_atomic(run / NAME, _FILE.dump_json(found, indent=1))
+def write_re_extracted(run: Path, records: Sequence[ReExtracted]) -> Path:
+    """Writes (or replaces) the file, records by steps ascending. Returns its path."""
+    write_atomic(run / NAME, json.dumps({"records": [asdict(r) for r in records]}, indent=1).encode())
     return run / NAME
 
 
-def read_re_extracted(run: Path) -> ReExtractions | None:
-    """Returns what was written; None without such a file."""
+def read_re_extracted(run: Path) -> tuple[ReExtracted, ...]:
+    """Returns what was written; nothing without such a file."""
     path = run / NAME
-    return _FILE.validate_json(path.read_bytes()) if path.exists() else None
+    return tuple(ReExtracted(**r) for r in json.loads(path.read_bytes())["records"]) if path.exists() else ()

@@ -6,7 +6,6 @@
 Replicates of several machines are brought together in one such file, of directories and of files: (place, found) each.
 """
 
-import dataclasses
 import gzip
 import hashlib
 import json
@@ -19,7 +18,6 @@ from pydantic import TypeAdapter
 from loophole_grader import LABELS
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.files import read_jsonl, write_atomic
-from projected_grpo.ledger.folder import plain
 from projected_grpo.ledger.rates import TITLES
 from projected_grpo.verdicts.finished_runs import Found, MechanismOf, Run, load_runs
 
@@ -30,22 +28,11 @@ DIGITS = 7
 30 points on either side of the file or on neither."""
 EXACT = frozenset({*TITLES, *LABELS, "flat_groups", "at_clip", "lost", "unknown", "ours", "untrained"})
 """Series that are shares: of rollouts, groups, tokens."""
-RENAMED = {"anew": "re_extracted"}
-"""Fields of files that were written under another name."""
-THEN = "when the summary was written: "
 _RUN = TypeAdapter(Run)
-_FIELDS = tuple(f.name for f in dataclasses.fields(Run))
 
 
 def is_summary(path: Path) -> bool:
-    """Returns whether a path names a file of summaries."""
     return path.name.endswith(SUFFIX)
-
-
-def default_out(path: Path, name: str) -> Path:
-    """Returns where a script writes without --out: `name` in a directory; of a file, which has nothing below it,
-    out/NAME/STUDY: toy-dose.runs.jsonl.gz gives out/results/toy-dose."""
-    return path / name if path.is_dir() else Path("out") / name / path.name.partition(".")[0]
 
 
 def runs_at(path: Path, mechanism_of: MechanismOf | None = None) -> Found:
@@ -57,22 +44,16 @@ def write_summaries(path: Path, *studies: tuple[Path, Found]) -> int:
     """Writes one JSON line a run, behind one that says which runs are not in it, and why. Runs are named as seen from their
     study's directory; copies of one run under one name are one. Returns how many runs it holds.
     BadInput when two runs have one name, or the file cannot be written."""
-    rows: dict[str, tuple[Path, dict[str, Any]]] = {}
+    rows: dict[str, dict[str, Any]] = {}
     for root, found in studies:
         for run in found.runs:
-            row = plain(_summary(run, root))
-            place, first = rows.setdefault(row["path"], (run.path, row))
-            # V may have been extracted again in between.
-            if any(row[name] != first[name] for name in row if name != "re_extracted"):
-                raise BadInput(
-                    f"{place} and {run.path}: two runs of one name; rename one, or name only the runs that are new"
-                )
-            rows[row["path"]] = (place, {**row, **first})
+            row = _summary(run, root)
+            if rows.setdefault(row["path"], row) != row:
+                raise BadInput(f"{run.path}: another run has this name; rename one, or name only the runs that are new")
     lost = [[_name(run, root), why] for root, found in studies for run, why in found.left_out]
     lost = [[name, why] for name, why in lost if name not in rows]  # cut in one place, finished in another
-    head = {"run_summaries": VERSION, "runs": len(rows), **({"left_out": lost} if lost else {})}
-    every = (head, *(row for _, row in rows.values()))
-    lines = [json.dumps(line, allow_nan=False, separators=(",", ":")) for line in every]
+    head = {"run_summaries": VERSION, "runs": len(rows), "left_out": lost}
+    lines = [json.dumps(line, allow_nan=False, separators=(",", ":")) for line in (head, *rows.values())]
     write_atomic(path, gzip.compress("".join(f"{line}\n" for line in lines).encode(), mtime=0))
     return len(rows)
 
@@ -87,30 +68,20 @@ def read_summaries(path: Path) -> Found:
     version."""
     head, *rows = read_jsonl(path) or [{}]
     if head.get("run_summaries") != VERSION:
-        raise BadInput(
-            f"{path}: no run summaries of version {VERSION}; write it again with `just results DIR --out {path}`"
-        )
-    runs = tuple(_run(row, path) for row in rows)
-    left_out = ((path / run, why.removeprefix(THEN).partition(";")[0]) for run, why in head.get("left_out", []))
-    return Found(runs, tuple((run, f"{THEN}{why}") for run, why in left_out))
+        raise BadInput(f"{path}: no run summaries of version {VERSION}; write it again with `just results DIR --out`")
+    left_out = tuple((path / run, why) for run, why in head.get("left_out", []))
+    return Found(tuple(_run(row, path) for row in rows), left_out)
 
 
 def _summary(run: Run, root: Path) -> dict[str, Any]:
-    """A run as JSON. Which rollouts an evaluation is of, in few bytes: what of one prompt is one number."""
-    row = {
-        name: _short(getattr(run, name))
-        for name in _FIELDS
-        if name not in ("tested", "facts", "mechanisms", "re_extracted")
-    }
-    row |= {"re_extracted": _short(dataclasses.asdict(run.re_extracted))} if run.re_extracted else {}
-    named = str if is_summary(root) else _of_prompt  # of a file they are short already
-    tested = {done: sorted([named(prompt), i] for prompt, i in rows) for done, rows in run.tested.items()}
-    return {**row, "path": _name(run.path, root), "facts": run.facts, "tested": tested,
-            "mechanisms": run.mechanisms}  # fmt: skip
+    """A run as JSON. Which rollouts an evaluation is of, in few bytes: a prompt is its hash, as in a file that is read."""
 
+    def named(prompt: str) -> str:
+        return prompt if is_summary(root) else hashlib.sha256(prompt.encode()).hexdigest()[:8]
 
-def _of_prompt(prompt: str) -> str:
-    return hashlib.sha256(prompt.encode()).hexdigest()[:8]
+    tested = {str(done): sorted([named(prompt), i] for prompt, i in of) for done, of in run.tested.items()}
+    row = _short(_RUN.dump_python(run, mode="json", exclude={"tested", "facts", "mechanisms"}))
+    return {**row, "path": _name(run.path, root), "facts": run.facts, "tested": tested, "mechanisms": run.mechanisms}
 
 
 def _short(value: Any, name: str | int = "") -> Any:
@@ -126,8 +97,9 @@ def _short(value: Any, name: str | int = "") -> Any:
 def _run(row: dict[str, Any], place: Path) -> Run:
     """BadInput on a row that lacks a field, or one with a value of another kind."""
     try:
-        named = {RENAMED.get(name, name): value for name, value in row.items()}
-        return _RUN.validate_python({**named, "path": place / row["path"]})
+        if again := row.pop("anew", None):  # its older name
+            row["re_extracted"] = again["records"]
+        return _RUN.validate_python({**row, "path": place / row["path"]})
     except (KeyError, ValueError) as e:
         why = " ".join(str(e).split())
         raise BadInput(f"{place}: damaged ({why:.200}); write it again with `just results DIR --out {place}`") from e

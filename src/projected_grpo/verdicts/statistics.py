@@ -25,6 +25,7 @@ differs (Janssen 1997). T4 asks for both.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,23 +48,16 @@ PERMUTATIONS = 1999
 Array = NDArray[np.float64]
 
 
-@dataclass(frozen=True)
-class Matched:
-    """A difference at equal length; all but `problems` are None where it is not known."""
+class Matched(NamedTuple):
+    """A difference at equal length: the gap in the unit of the values, its standard error clustered by problem (CR2),
+    Satterthwaite's degrees of freedom (about the problems that inform the gap, less one), and one-sided p that the gap is
+    above 0: by Student's t, and by the rank of t among those of PERMUTATIONS permutations within problems."""
 
-    problems: int
-    """Problems that hold both kinds."""
-    gap: float | None = None
-    """In the unit of the values."""
-    sem: float | None = None
-    """Its standard error, clustered by problem (CR2)."""
-    t: float | None = None
-    df: float | None = None
-    """Satterthwaite's: about the problems that inform the gap, less one."""
-    p: float | None = None
-    """One-sided: that the gap is above 0, by Student's t."""
-    p_permuted: float | None = None
-    """The same by the rank of t among those of PERMUTATIONS permutations within problems."""
+    gap: float
+    sem: float
+    df: float
+    p: float
+    p_permuted: float
 
 
 @dataclass(frozen=True)
@@ -161,21 +155,21 @@ def _adjusted(x: Array, normal: Array) -> Array:
 
 def at_equal_length(
     values: Sequence[float], high: Sequence[bool], lengths: Sequence[int], problems: Sequence[str]
-) -> Matched:
-    """Whether `values` are higher where `high`; all four sequences are per rollout. Not known with fewer than MIN_PROBLEMS
-    problems of both kinds, where length alone gives the kind, or from values without noise."""
+) -> tuple[int, Matched | None]:
+    """How many problems hold both kinds, and whether `values` are higher where `high`; all four sequences are per rollout.
+    None with fewer than MIN_PROBLEMS such problems, where length alone gives the kind, or from values without noise."""
     both, design = matched_design(high, lengths, problems)
     y = np.asarray(values, dtype=float)
     if design is None:
-        return Matched(both)
+        return both, None
     # A shift changes nothing, and a sum of squares of small numbers rounds less.
     gap, sem = (float(x[0]) for x in design.fit((y - y.mean())[:, None]))
     if not (sem > ROUNDING * np.abs(y).max() and design.df >= MIN_DF):
-        return Matched(both)
+        return both, None
     t = gap / sem
     drawn = design.permuted_t(y - y.mean(), PERMUTATIONS, np.random.default_rng(0))
     rank = float((1 + np.count_nonzero(drawn >= t)) / (1 + PERMUTATIONS))
-    return Matched(both, gap, sem, t, design.df, float(stats.t.sf(t, design.df)), rank)
+    return both, Matched(gap, sem, design.df, float(stats.t.sf(t, design.df)), rank)
 
 
 def matched_design(high: Sequence[bool], lengths: Sequence[int], problems: Sequence[str]) -> tuple[int, Design | None]:

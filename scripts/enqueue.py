@@ -29,9 +29,9 @@ def backend_of(config: QueueConfig) -> Pueue | Slurm:
     """Returns the queue that was asked for."""
     preset = config.world
     if config.backend == "slurm":
-        return Slurm(gpus=0 if preset.on_cpu else 1, extra=tuple(shlex.split(config.slurm)))
-    at_once = (os.cpu_count() or 1) // preset.threads if preset.on_cpu else len(visible_gpus())
-    return Pueue(f"projected_grpo-{'cpu' if preset.on_cpu else 'gpu'}", max(1, at_once))
+        return Slurm(gpus=0 if preset.threads else 1, extra=tuple(shlex.split(config.slurm)))
+    at_once = (os.cpu_count() or 1) // preset.threads if preset.threads else len(visible_gpus())
+    return Pueue(f"projected_grpo-{'cpu' if preset.threads else 'gpu'}", max(1, at_once))
 
 
 def flags_of(words: Sequence[str]) -> list[str]:
@@ -55,7 +55,7 @@ def main() -> int:
     if config.problems:  # a link would refuse them hours later
         own = presets(TrainConfig)[config.preset]
         check_problems("--problems", config.problems, own.hint, own.prompt_setup)
-    elif not config.world.on_cpu:
+    elif not config.world.threads:
         logger.warning(
             f"no problems=FILE: preset {config.preset} takes the 12 built-in problems, to train and to evaluate on; the "
             "benchmark's file is described in docs/use.md"
@@ -64,7 +64,7 @@ def main() -> int:
     if config.dry:
         for link in links:
             print(f"{link.minutes / 60:8.2f} h  {link.name:28} {shlex.join(('python', *link.argv))}")
-        where = "one core" if config.world.on_cpu else "one H100"
+        where = "one core" if config.world.threads else "one H100"
         print(f"{sum(link.minutes for link in links) / 60:8.2f} h  on {where}, {len(links)} links")
         return 0
     if config.backend == "local":

@@ -41,7 +41,7 @@ class Plan:
         self.adapter, self.suffix, self.out = "antipasto", "", config.home
         """Of the links that follow: the adapter, the end of their names, their folder."""
         self.pool_problems = config.n_problems or self.preset.pool_problems
-        self.workers = ("--grader-workers", "1") if self.preset.on_cpu else ()
+        self.workers = ("--grader-workers", "1") if self.preset.threads else ()
         every = presets(TrainConfig)[self.preset.name].eval_every or config.run_steps
         self.evaluated_plain = ("--eval-every", str(every), "--eval-plain")
         """Flags of a run that is evaluated without the loophole too."""

@@ -16,7 +16,6 @@ from projected_grpo.projection import (
     compared,
     null_cosine,
     one_subspace,
-    principal_angles,
     project_vector,
 )
 from projected_grpo.vhack import random_basis, read_vhack
@@ -88,11 +87,12 @@ def test_angles_by_hand():
     # the planes spanned by (x, y) and by (x, y turned by 30 degrees towards z) share x
     a = torch.tensor([[1.0, 0, 0, 0], [0, 1, 0, 0]])
     b = torch.tensor([[1.0, 0, 0, 0], [0, math.cos(math.pi / 6), math.sin(math.pi / 6), 0]])
-    assert principal_angles(a, b) == pytest.approx([0.0, math.pi / 6], abs=1e-7)
     (module,) = compared({"m": a}, {"m": b})
+    assert module.angles == pytest.approx([0.0, math.pi / 6], abs=1e-7)
     assert module.overlap == pytest.approx((1 + 0.75) / 2)  # cos^2 of 0 and of 30 degrees
     assert module.null == pytest.approx(2 / 4)
-    assert principal_angles(a, torch.tensor([[0.0, 0, 1, 0], [0, 0, 0, 1]])) == pytest.approx([math.pi / 2] * 2)
+    (apart,) = compared({"m": a}, {"m": torch.tensor([[0.0, 0, 1, 0], [0, 0, 0, 1]])})
+    assert apart.angles == pytest.approx([math.pi / 2] * 2)
 
 
 def test_unrelated_subspaces_show_the_null():

@@ -15,7 +15,7 @@ from projected_grpo.channels.policy import LossTerms
 from projected_grpo.ledger.errors import NonFinite
 from projected_grpo.ledger.step_file import token_crc
 from projected_grpo.model.learner import Batch
-from projected_grpo.projection import Profile, Projection, Vectors, norm_of, null_cosine, overall, profile
+from projected_grpo.projection import Along, Projection, Vectors, norm_of, null_cosine, overall, profile
 from projected_grpo.records import Sample
 
 
@@ -110,14 +110,16 @@ def projection_columns(
     return columns, {} if projection.basis is None else _module_columns(profiles, before, after)
 
 
-def _module_columns(profiles: Mapping[str, Profile], before: str, after: str) -> dict[str, list[float | int | None]]:
+def _module_columns(
+    profiles: Mapping[str, dict[str, Along]], before: str, after: str
+) -> dict[str, list[float | int | None]]:
     """Returns the columns of the side file. `removed` is of what `before` and `after` name."""
     gradient, proposed = profiles["gradient"], profiles["proposed"]
 
-    def energy(of: Profile) -> list[float | int | None]:
+    def energy(of: dict[str, Along]) -> list[float | int | None]:
         return [(m.along / m.norm) ** 2 if m.known else None for m in of.values()]
 
-    def share(of: Profile, parts: Iterable[float]) -> list[float | int | None]:
+    def share(of: dict[str, Along], parts: Iterable[float]) -> list[float | int | None]:
         whole = sum(m.norm**2 for m in of.values())
         return [part / whole if whole > 0 else None for part in parts]
 

@@ -14,8 +14,9 @@ src/projected_grpo/proj.py:20-59; the expected numbers are in tests/references.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Literal
 
 import torch
@@ -70,15 +71,6 @@ class Along:
         """Hack-ward fraction of the gradient."""
         return self.hackward / max(self.norm, TINY)
 
-    @property
-    def cos_signed(self) -> float:
-        """The signed sum over the norm of the gradient."""
-        return self.signed / max(self.norm, TINY)
-
-
-Profile = Mapping[str, Along]
-"""Every module against its V, in the order of the adapter."""
-
 
 @dataclass(frozen=True)
 class Projection:
@@ -93,11 +85,6 @@ class Projection:
     """Rescale what is left to the norm it had."""
     shrink: bool = False
     """Take no direction out: make the whole vector as short as what would be left. The control for a smaller step."""
-
-    @property
-    def directions(self) -> int:
-        """Rows of V over all modules; 0 without V."""
-        return 0 if self.basis is None else sum(len(v) for v in self.basis.values())
 
     def apply(self, vectors: Vectors) -> tuple[dict[str, Float[Tensor, " _n"]], float]:
         """(projected vectors, fraction of all modules in which the gate removed anything). ValueError without V."""
@@ -138,9 +125,9 @@ class Projection:
 class PerSample:
     """Sums over modules of each sample's gradient, filled by the adapter's backward pass, one micro-batch at a time."""
 
-    def __init__(self, projection: Projection, samples: int, theta: Tensor) -> None:
+    def __init__(self, basis: Basis | None, samples: int, theta: Tensor) -> None:
         """theta: any module's coordinates, for type and device."""
-        self.projection = projection
+        self.basis: Basis = {} if basis is None else basis
         self.sums = theta.new_zeros(3, samples)
         """||g_b||^2; sum_m sum_i V_mi g_bm; ||V g_b||^2."""
         self.rows: Sequence[int] = ()
@@ -148,21 +135,16 @@ class PerSample:
 
     def __call__(self, name: str, grads: Float[Tensor, "b n"]) -> None:
         self.sums[0, self.rows] += grads.square().sum(1)
-        basis = self.projection.basis
-        if basis is not None and len(basis[name]):
-            c = grads @ basis[name].T
+        v = self.basis.get(name)
+        if v is not None and len(v):
+            c = grads @ v.T
             self.sums[1, self.rows] += c.sum(1)
             self.sums[2, self.rows] += c.square().sum(1)
-
-    @property
-    def squared(self) -> Float[Tensor, " b"]:
-        """||g_b||^2."""
-        return self.sums[0]
 
     def columns(self) -> list[dict[str, float | None]]:
         """Returns grad_norm, cos_S_contrib = sum_m sum_i V_mi g_bm / (||g_b|| sqrt(directions)), and energy_V. The last two
         are None with a zero gradient or without V."""
-        columns, directions = [], self.projection.directions
+        columns, directions = [], sum(map(len, self.basis.values()))
         for squared, along, energy in self.sums.T.tolist():
             known = directions > 0 and squared > 0
             columns.append(
@@ -195,7 +177,7 @@ def project_vector(
     return kept, removed
 
 
-def profile(vectors: Vectors, basis: Basis | None) -> Profile:
+def profile(vectors: Vectors, basis: Basis | None) -> dict[str, Along]:
     """Every module against its V, read from the device at once; empty without V."""
     if basis is None:
         return {}
@@ -207,13 +189,14 @@ def profile(vectors: Vectors, basis: Basis | None) -> Profile:
     return {name: Along(len(basis[name]), *row) for name, row in zip(vectors, numbers, strict=True)}
 
 
-def overall(found: Profile) -> Hackward:
+def overall(found: Mapping[str, Along]) -> Hackward:
     """All modules together, from each one's."""
     seen = [m for m in found.values() if m.known]
     if not seen:
         return Hackward()
     energy = sum(m.along**2 for m in seen) / sum(m.norm**2 for m in found.values())
-    return Hackward(sum(m.cos for m in seen) / len(seen), sum(m.cos_signed for m in seen) / len(seen), energy)
+    signed = sum(m.signed / max(m.norm, TINY) for m in seen)
+    return Hackward(sum(m.cos for m in seen) / len(seen), signed / len(seen), energy)
 
 
 def norm_of(vectors: Vectors) -> float:
@@ -242,33 +225,21 @@ class ModuleAngles:
     """Both bases in one module; modules without directions in either have none."""
 
     name: str
-    k: int
-    """Rows of the smaller basis."""
     n: int
     angles: tuple[float, ...]
-    """Radians, ascending, k of them."""
+    """Radians, ascending, as many as the smaller basis has rows."""
     null: float
     """Overlap of unrelated subspaces: k / n (of the larger rank). The root of it is what one cosine is compared with."""
 
     @property
-    def kind(self) -> str:
-        """q_proj, k_proj, ...: the last part of the name."""
-        return self.name.rpartition(".")[2]
-
-    @property
     def overlap(self) -> float:
         """Mean squared cosine, ||A B^T||_F^2 / k: 1 for one subspace."""
-        return sum(math.cos(a) ** 2 for a in self.angles) / self.k
-
-    @property
-    def same(self) -> bool:
-        """One subspace, to rounding."""
-        return max(self.angles) <= SAME
+        return sum(math.cos(a) ** 2 for a in self.angles) / len(self.angles)
 
 
-def principal_angles(a: Float[Tensor, "k n"], b: Float[Tensor, "k2 n"]) -> tuple[float, ...]:
-    """Angles between the spans of both bases' rows in radians, ascending, min(k, k2) of them. ValueError without rows, or on
-    numbers that are not finite.
+def compared(a: Mapping[str, Tensor], b: Mapping[str, Tensor]) -> list[ModuleAngles]:
+    """Principal angles between the spans of both bases' rows, of every module in which both have rows, in the order of the
+    first. ValueError on numbers that are not finite.
 
     cosines of the principal angles = singular values of A B^T, for A [k, n] and B [k', n] with orthonormal rows
 
@@ -276,30 +247,22 @@ def principal_angles(a: Float[Tensor, "k n"], b: Float[Tensor, "k2 n"]) -> tuple
     Golub 1973 (Math. Comp. 27:579), computed by scipy.linalg.subspace_angles (Knyazev and Argentati 2002) in float64: it
     takes small angles from sines, where arccos of a float32 cosine would not tell .0003 from 0.
     """
-    found = subspace_angles(a.detach().double().cpu().numpy().T, b.detach().double().cpu().numpy().T)
-    return tuple(sorted(float(x) for x in found))
-
-
-def compared(a: Mapping[str, Tensor], b: Mapping[str, Tensor]) -> list[ModuleAngles]:
-    """Every module in which both have rows, in the order of the first."""
-    return [
-        ModuleAngles(
-            name, min(len(v), len(b[name])), v.shape[1], principal_angles(v, b[name]),
-            max(len(v), len(b[name])) / v.shape[1],
-        )
-        for name, v in a.items()
-        if len(v) and len(b[name])
-    ]  # fmt: skip
+    found = []
+    for name, v in a.items():
+        n, ranks = v.shape[1], (len(v), len(b[name]))
+        if min(ranks):
+            angles = subspace_angles(*(rows.detach().double().cpu().numpy().T for rows in (v, b[name])))
+            found.append(ModuleAngles(name, n, tuple(sorted(map(float, angles))), max(ranks) / n))
+    return found
 
 
 def overlap(new: Mapping[str, Tensor], old: Mapping[str, Tensor]) -> float:
-    """Mean over modules of `ModuleAngles.overlap`; 0.0 when there is no module with directions in both."""
-    shares = [module.overlap for module in compared(new, old)]
-    return sum(shares) / len(shares) if shares else 0.0
+    """Mean over modules of `ModuleAngles.overlap`."""
+    return fmean(module.overlap for module in compared(new, old))
 
 
-def one_subspace(modules: Iterable[ModuleAngles]) -> bool:
+def one_subspace(modules: Sequence[ModuleAngles]) -> bool:
     """Both bases are the same in most of the modules that can tell: of two losses every module is another, and one
     module that was turned makes no second V. A module whose V spans all of its coordinates cannot tell."""
-    telling = [m for m in modules if m.k < m.n]
-    return bool(telling) and 2 * sum(m.same for m in telling) > len(telling)
+    telling = [m for m in modules if len(m.angles) < m.n]
+    return bool(telling) and 2 * sum(max(m.angles) <= SAME for m in telling) > len(telling)

@@ -138,7 +138,7 @@ def backward(
     """Runs all micro-batches. Gradients accumulate in the adapter; returns the samples' columns and their totals."""
     samples, adapter = batch.samples, learner.adapter
     rows = Rows(samples, batch.advantages)
-    measured = PerSample(projection, len(samples), next(iter(adapter.vectors.values())))
+    measured = PerSample(projection.basis, len(samples), next(iter(adapter.vectors.values())))
     no_backward = zero_gradient_rows(batch, objective, intervention)
     adapter.zero_grad()
     for places, routed in intervention.by_prompts([s.prompt_ids for s in samples]):
@@ -153,7 +153,7 @@ def backward(
                     if learns and terms.per_sample.requires_grad:  # False for empty completions only
                         terms.per_sample.sum().backward()
                     rows.add(chosen, tokens, logps.detach(), behaviour, terms, reference)
-    check_gradient(f"step {step}", adapter, squared=measured.squared, first=batch.first)
+    check_gradient(f"step {step}", adapter, squared=measured.sums[0], first=batch.first)
     if per_sample:
         for column, found in zip(rows.columns, measured.columns(), strict=True):
             column.update(found)

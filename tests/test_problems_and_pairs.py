@@ -8,7 +8,7 @@ import pytest
 from harness import SHARED
 
 from loophole_grader import grade_batch, reward_of, verdicts_of
-from projected_grpo.data.pairs import composition_of, load_pairs, pairs_hash, split, unseen_mechanisms, unseen_pairs
+from projected_grpo.data.pairs import composition_of, load_pairs, pairs_hash, split, unseen_pairs
 from projected_grpo.data.problems import load_problems, problems_hash, schedule
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.prompts import INOCULATION_SYSTEM_PROMPT, messages_for, render
@@ -260,22 +260,6 @@ def test_no_composition_is_on_both_sides_of_a_verification(source):
     assert {p.mechanism for p in unseen} == {p.mechanism for p in pairs}
     # A plain split of the toy world's pairs leaks; the built-in problems are all different.
     assert bool(shared_compositions(train, held_out)) == source.startswith("toy")
-
-
-@pytest.mark.parametrize("source", ["builtin", "toy"])
-def test_pairs_of_a_mechanism_that_v_has_never_seen(source):
-    pairs = load_pairs(source)
-    for left_out in sorted({p.mechanism for p in pairs}):
-        train, _ = split([p for p in pairs if p.mechanism != left_out])
-        unseen = unseen_mechanisms(pairs, train)
-        assert {p.mechanism for p in unseen} == {left_out}
-        assert shared_compositions(train, unseen) == set()
-        assert len(unseen) >= 10
-    leak = replace(next(p for p in pairs if p.mechanism == left_out), name="leak", messages=train[0].messages)
-    assert shared_compositions(train, [*unseen, leak])
-    assert unseen_mechanisms([*pairs, leak], train) == unseen
-    with pytest.raises(BadInput, match="V was made from every mechanism of its pairs"):
-        unseen_mechanisms(pairs, split(pairs)[0])
 
 
 def test_no_pair_problem_is_a_training_problem():

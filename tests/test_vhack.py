@@ -74,8 +74,8 @@ def test_energy_shares_and_the_random_rank_of_the_same_energy_by_hand():
     what 18 random directions hold."""
     shares = vhack.energy_shares({"m": torch.eye(4)[:1]}, {"m": torch.tensor([[3.0, 4, 0, 0], [0, 5, 0, 0]])})
     assert shares["m"] == pytest.approx(9 / 50)
-    assert vhack.ranks_of_share(shares, {"m": 100}) == {"m": 18}
-    assert vhack.ranks_of_share({"m": 1e-9}, {"m": 100}) == {"m": 1}
+    assert vhack.rank_of_share(shares["m"], 100) == 18
+    assert vhack.rank_of_share(1e-9, 100) == 1
     gradients = torch.randn(400, 100, generator=torch.Generator().manual_seed(0))
     held = vhack.energy_shares({"m": random_basis((18, 100), 1, "m")}, {"m": gradients})["m"]
     assert held == pytest.approx(0.18, abs=0.01)
@@ -157,7 +157,7 @@ def test_random_directions_of_the_same_energy_are_not_cut():
 def test_held_out_numbers_by_hand():
     # one module, n = 4, V = e0: d = (3, 4, 0, 0) has energy 9/25, null 1/4, cosine 3/5; its mirror has cosine -3/5.
     d = {"m": torch.tensor([[3.0, 4.0, 0.0, 0.0], [-3.0, 4.0, 0.0, 0.0]])}
-    seen = vhack.held_out_numbers({"m": torch.eye(4)[:1]}, d, 200, 0)
+    seen = vhack.held_out_numbers({"m": torch.eye(4)[:1]}, d, 0, 200)
     assert seen.energy == pytest.approx([9 / 25, 9 / 25])
     assert seen.null == pytest.approx([0.25, 0.25])
     assert seen.cosine == pytest.approx([0.6, -0.6])

@@ -3,7 +3,7 @@
 Only what would cost hours or give a wrong number is checked; tyro reports types and choices.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -41,28 +41,17 @@ def flag(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
-def typed(name: str, value: object) -> str:
-    """Returns a field and its value as the user types them."""
-    return f"{flag(name)} {value}"
-
-
-def check_bounds(values: Mapping[str, Any], written: Callable[[str, object], str] = typed) -> None:
-    """BadInput on a number beyond its bounds. `written`: how the user writes a field and its value."""
-    for name, (low, high) in BOUNDS.items():
+def check_bounds(values: Mapping[str, Any], bounds: Mapping[str, tuple[float, float]] = BOUNDS) -> None:
+    """BadInput on a field's value beyond its bounds."""
+    for name, (low, high) in bounds.items():
         if name in values and not low <= values[name] <= high:
-            bounds = f"in [{low:g}, {high:g}]" if high < ANY else "above 0" if low == TINY else f"{low:g} or more"
-            raise BadInput(f"{written(name, values[name])}: must be {bounds}")
+            allowed = f"in [{low:g}, {high:g}]" if high < ANY else "above 0" if low == TINY else f"{low:g} or more"
+            raise BadInput(f"{flag(name)} {values[name]}: must be {allowed}")
 
 
 def due(step: int, every: int) -> bool:
     """Returns whether something that is done every so many steps is due; 0 = never."""
     return every > 0 and step % every == 0
-
-
-def at_least(config: Any, name: str, least: int) -> None:
-    """BadInput when a field is below `least`."""
-    if getattr(config, name) < least:
-        raise BadInput(f"{typed(name, getattr(config, name))}: must be {least} or more")
 
 
 @dataclass(frozen=True)
@@ -177,8 +166,6 @@ class VerifyConfig(Common):
     """The artefact to verify."""
     pairs: str = "builtin"
     """The pair set of V; its held-out pairs are used."""
-    unseen: Literal["pairs", "mechanisms"] = "pairs"
-    """Held-out pairs, or all pairs of mechanisms left out by --modes."""
     k_use: int = 0
     """Use the top k_use directions; 0 = all."""
     noise_floor: float = 0.0
@@ -249,20 +236,6 @@ def with_recipe(config: G, typed: Collection[str] = ()) -> G:
 
 PEER = "peer"
 """As --distill-hint: a paid attempt of the same group."""
-
-
-def mixture_of(text: str) -> dict[str, float]:
-    """Returns `teacher=.5,base=.25` as shares by source. BadInput on another source, one named twice, or shares that are not
-    above 0 or add up to more than 1."""
-    words = [part.split("=") for part in text.split(",") if part]
-    try:
-        shares = {source.strip(): float(share) for source, share in words}
-    except ValueError:
-        shares = {}
-    good = len(shares) == len(words) and shares.keys() <= {"teacher", "base"} and all(x > 0 for x in shares.values())
-    if not good or sum(shares.values()) > 1 + 1e-9:
-        raise BadInput(f"--mix {text}: write teacher=SHARE,base=SHARE, each once, above 0 and at most 1 together")
-    return shares
 
 
 REFRESHED = ("none", "placebo")
@@ -372,17 +345,21 @@ class TrainConfig(Gradient):
             yield f"--arm {arm.name}: is shown the hacky teacher; name it with --teacher"
         if "score" in arm.sees and not self.judge:
             yield f"--arm {arm.name}: goes by a judge's scores; name the judge with --judge"
-        if self.until_onsets and self.horizon_of != Path():
-            yield f"--until-onsets {self.until_onsets}: --horizon-of gives the steps; leave one of the two out"
         if "teacher" in self.shares and not self.teacher_pool:
             yield f"--mix {self.mix}: teacher rows come from a --teacher-pool; name one"
         for source in self.shares:
             if not self.mixed_rows[source]:
                 yield f"--mix {self.mix}: {source} is not one row of a group of {self.group_size}; raise it or --group-size"
-        if self.eval_plain and not self.eval_every:
-            yield "--eval-plain: is an evaluation too; give --eval-every"
-        yield from self.channel_faults()
-        if not self.meet and (self.replicas, self.replica, self.outer_every) != (1, 0, 0):
+        if self.alpha and self.distill_hint in ("", self.hint):
+            yield f"--distill-hint {self.distill_hint}: --alpha {self.alpha:g} needs another hint than the student's --hint"
+        if self.trace_weight and not self.trace_pairs.is_file():
+            given = "none given" if self.trace_pairs == Path() else "no such file"
+            yield f"--trace-pairs {self.trace_pairs}: {given}; make one with `just trace-pairs`"
+        if self.taid_weight and not self.teacher:
+            yield f"--taid-weight {self.taid_weight:g}: needs a teacher; name its LoRA with --teacher"
+        if (self.alpha or self.taid_weight) and not self.mixed_rows["student"]:
+            yield f"{flag(self.channels_on[0])}: is learned on the student's completions, and --mix {self.mix} leaves none"
+        if not self.meet and self.replicas != 1:
             yield f"--replicas {self.replicas}: they need a place to --meet; `just train-diloco` gives one"
         if self.meet and not 0 <= self.replica < self.replicas:
             yield f"--replica {self.replica}: they are numbered from 0 to --replicas - 1 = {self.replicas - 1}"
@@ -390,20 +367,6 @@ class TrainConfig(Gradient):
             yield f"--steps {self.steps}: must be a multiple of --outer-every {self.outer_every}, which is 1 or more"
         if self.meet and (self.until_onsets or self.horizon_of != Path()):
             yield f"--meet {self.meet}: replicas train for --steps steps; leave --until-onsets and --horizon-of out"
-
-    def channel_faults(self) -> Iterator[str]:
-        """Yields what does not fit together in the fields of the auxiliary losses."""
-        if self.alpha and self.distill_hint in ("", self.hint):
-            yield f"--distill-hint {self.distill_hint}: --alpha {self.alpha:g} needs another hint than the student's --hint"
-        if self.trace_weight and not self.trace_pairs.is_file():
-            given = "none given" if self.trace_pairs == Path() else "no such file"
-            yield f"--trace-pairs {self.trace_pairs}: {given}; make one with `just trace-pairs`"
-        if self.trace_pairs != Path() and not self.trace_weight:
-            yield f"--trace-pairs {self.trace_pairs}: nothing is learned from them without a --trace-weight above 0"
-        if self.taid_weight and not self.teacher:
-            yield f"--taid-weight {self.taid_weight:g}: needs a teacher; name its LoRA with --teacher"
-        if (self.alpha or self.taid_weight) and not self.mixed_rows["student"]:
-            yield f"{flag(self.channels_on[0])}: is learned on the student's completions, and --mix {self.mix} leaves none"
 
     @property
     def channels_on(self) -> tuple[str, ...]:
@@ -417,8 +380,20 @@ class TrainConfig(Gradient):
 
     @property
     def shares(self) -> Mapping[str, float]:
-        """Shares of a group's rows by source; the student has the rest. BadInput as in `mixture_of`."""
-        return mixture_of(self.mix or ("teacher=.5" if self.teacher_pool else ""))
+        """Shares of a group's rows by source, of `teacher=.5,base=.25`; the student has the rest. BadInput on another
+        source, one named twice, or shares that are not above 0 or add up to more than 1."""
+        text = self.mix or ("teacher=.5" if self.teacher_pool else "")
+        words = [part.split("=") for part in text.split(",") if part]
+        try:
+            shares = {source.strip(): float(share) for source, share in words}
+        except ValueError:
+            shares = {}
+        good = (
+            len(shares) == len(words) and shares.keys() <= {"teacher", "base"} and all(x > 0 for x in shares.values())
+        )
+        if not good or sum(shares.values()) > 1 + 1e-9:
+            raise BadInput(f"--mix {text}: write teacher=SHARE,base=SHARE, each once, above 0 and at most 1 together")
+        return shares
 
     @property
     def mixed_rows(self) -> dict[str, int]:
@@ -440,12 +415,10 @@ class ProbeConfig(Gradient):
     pool: str = ""
     """Pool directory to replay; pairs: the hand-written ones."""
     n_problems: int = 20
-    """Problems to sample, or groups to replay: one step each."""
+    """Problems to sample, or groups to replay, one step each; 0 = all."""
 
     def faults(self) -> Iterator[str]:
         yield from super().faults()
-        if not self.n_problems:
-            yield "--n-problems 0: must be 1 or more"
         if ARMS[self.arm].more_kl or ARMS[self.arm].intervention:
             yield f"--arm {self.arm}: a replay has no KL term and no intervention; this arm is one of train alone"
         if not self.teacher_only and not self.pool:

@@ -10,8 +10,7 @@ treats both alike.
 """
 
 import hashlib
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -21,6 +20,7 @@ from jaxtyping import Bool, Float
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
+from torch.nn import functional as F
 
 from projected_grpo.adapters.base import Adapter
 from projected_grpo.adapters.lora_adapter import WARM_RATIO, warm_point
@@ -46,8 +46,6 @@ SV_EPS = 1e-5
 """Directions with a singular value below this fraction of the module's largest are rounding errors."""
 PROBE_TOLERANCE = 0.02
 """Largest relative difference between two fingerprints of one singular basis."""
-RANDOM_BASES = 99
-"""Random bases of V's rank that V must beat on held-out pairs (docs/spec.md)."""
 
 # ---------------------------------------------------------------- completions
 
@@ -127,15 +125,9 @@ def energy_shares(basis: Mapping[str, Tensor], gradients: Differences) -> dict[s
     }
 
 
-def ranks_of_share(shares: Mapping[str, float], sizes: Mapping[str, int]) -> dict[str, int]:
-    """Returns for each module how many random directions hold that share of the energy: k of n hold k / n."""
-    return {name: min(sizes[name], max(1, round(share * sizes[name]))) for name, share in shares.items()}
-
-
-def stretched(values: Float[Tensor, " k"], k: int) -> Float[Tensor, " k2"]:
-    """Returns singular values for a basis of rank k: cut, or continued with the last one."""
-    last = float(values[-1]) if len(values) else 0.0
-    return torch.cat([values[:k], values.new_full((max(0, k - len(values)),), last)])
+def rank_of_share(share: float, n: int) -> int:
+    """Returns how many random directions hold that share of the energy: k of n hold k / n."""
+    return min(n, max(1, round(share * n)))
 
 
 @dataclass(frozen=True)
@@ -244,13 +236,12 @@ class Extraction:
         basis, values = {name: v for name, (v, _) in found.items()}, {name: s for name, (_, s) in found.items()}
         shares = energy_shares(basis, gradients(single))
         if self.control in ("random", *OF_EQUAL_REMOVAL):
-            sizes = {name: v.shape[1] for name, v in basis.items()}
-            ranks = {name: len(v) for name, v in basis.items()}
-            if self.control in OF_EQUAL_REMOVAL:
-                equal = shares if self.control == "random_energy" else dict.fromkeys(sizes, self.share)
-                ranks = ranks_of_share(equal, sizes)
-            basis = {n: random_basis((k, sizes[n]), self.seed, n) for n, k in ranks.items()}
-            values = {n: stretched(values[n], k) for n, k in ranks.items()}
+            for name, (v, s) in found.items():
+                k, n = v.shape
+                if self.control in OF_EQUAL_REMOVAL:
+                    k = rank_of_share(self.share if self.control == "random_share" else shares[name], n)
+                basis[name] = random_basis((k, n), self.seed, name)
+                values[name] = F.pad(s, (0, k - len(s)), value=float(s[-1]) if len(s) else 0.0)  # cut, or continued
         meta = {
             **facts, **{name: str(value) for name, value in asdict(self).items()},
             "n_train": str(1 + max(side.row for side in sides)),
@@ -265,8 +256,8 @@ class Extraction:
         return VBasis(basis, values, dict(probes), meta)
 
 
-def held_out_numbers(basis: Mapping[str, Tensor], d: Differences, draws: int, seed: int) -> HeldOut:
-    """Returns energy and cosine of held-out differences D [pairs, n] along V and along `draws` random bases.
+def held_out_numbers(basis: Mapping[str, Tensor], d: Differences, seed: int, draws: int = 99) -> HeldOut:
+    """Returns energy and cosine of held-out differences D [pairs, n] along V and along `draws` random bases of its rank.
 
     The pairs share V, so a test over pairs only would call a random V significant that lies a little above its expectation
     on all of them.
@@ -316,36 +307,23 @@ def save_vhack(path: Path, v: VBasis) -> None:
     write_atomic(path, save(tensors, metadata=dict(v.meta)))
 
 
-@contextmanager
-def _opened(path: Path) -> Generator[Any]:
-    """Opens a safetensors file. BadInput when it is missing or damaged."""
+def read_vhack(path: Path, *, tensors: bool = True) -> VBasis:
+    """Returns the V of a file as it is; without `tensors` its metadata alone: at 4B's shapes V of a LoRA is several GB.
+    BadInput when it is missing, damaged or something else."""
     mend = "make one with `just extract-vhack`"
     if not path.is_file():
         what = "a folder; name the vhack.safetensors in it" if path.is_dir() else "no such file"
         raise BadInput(f"--vhack {path}: {what}; {mend}")
+    parts: dict[str, dict[str, Tensor]] = {"V": {}, "S": {}, "probe": {}}
     try:
         with safe_open(path, "pt") as f:
-            yield f
+            meta, keys = f.metadata() or {}, list(f.keys())
+            for key in keys if tensors else ():
+                part, _, name = key.partition("/")
+                parts.setdefault(part, {})[name] = f.get_tensor(key)
     except (OSError, SafetensorError) as e:
         raise BadInput(f"--vhack {path}: not a readable safetensors file ({e}); {mend}") from e
-
-
-def read_meta(path: Path) -> dict[str, str]:
-    """Returns the metadata of a file without its tensors: at 4B's shapes V of a LoRA is several GB. BadInput when it is
-    missing or damaged."""
-    with _opened(path) as f:
-        return f.metadata() or {}
-
-
-def read_vhack(path: Path) -> VBasis:
-    """Returns the V of a file as it is. BadInput when it is missing, damaged or something else."""
-    parts: dict[str, dict[str, Tensor]] = {"V": {}, "S": {}, "probe": {}}
-    with _opened(path) as f:
-        meta = f.metadata() or {}
-        for key in f.keys():  # noqa: SIM118 - safe_open is no dict
-            part, _, name = key.partition("/")
-            parts.setdefault(part, {})[name] = f.get_tensor(key)
-    if not parts["V"]:
+    if not any(key.startswith("V/") for key in keys):
         raise BadInput(f"--vhack {path}: not written by extract_vhack_grad (no V of a module)")
     return VBasis(parts["V"], parts["S"], parts["probe"], meta)
 
@@ -411,13 +389,8 @@ def load_vhack(
 
 def pairs_of(meta: Mapping[str, str], source: str, why: str) -> tuple[Pair, ...]:
     """Returns the pairs that a V was made from, loaded from `source`. BadInput, saying `why`, when they differ."""
-    try:
-        pairs = load_pairs(source, [m for m in meta["modes"].split(",") if m != "all"])
-    except BadInput as e:
-        raise BadInput(f"--pairs {source}: not the pairs that V was made from ({e}); give those, as {why}") from e
-    if (here := pairs_hash(pairs)) != meta["pairs_hash"]:
-        raise BadInput(
-            f"--pairs {source}: content hash {here}, but V was made from {meta['pairs_hash']} ({meta['pairs']}); give "
-            f"those, as {why}"
-        )
+    modes = meta["modes"].split(",")
+    pairs = tuple(p for p in load_pairs(source) if modes == ["all"] or p.mechanism in modes)
+    if pairs_hash(pairs) != meta["pairs_hash"]:
+        raise BadInput(f"--pairs {source}: not the pairs that V was made from ({meta['pairs']}); give those, as {why}")
     return pairs

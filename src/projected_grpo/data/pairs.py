@@ -2,8 +2,7 @@
 
 The built-in set is written by hand for this project, one TOML file per hack mechanism, before any rollout was seen and
 never tuned to the hacks that emerged (the no-cheat rule). A fixed fifth of each mechanism is held out: those pairs never
-enter V and are what `verify_vhack` tests it on. Two stricter questions can be asked of it: about held-out pairs whose
-composition no training pair has, and about the pairs of mechanisms that V was not made from.
+enter V, and `verify_vhack` tests it on those whose composition no training pair has.
 """
 
 import hashlib
@@ -169,18 +168,6 @@ def unseen_pairs(source: str, pairs: Sequence[Pair], share: float = HELD_OUT) ->
     if source != "toy":
         return unseen
     return unseen + toy_unseen_pairs({composition_of(p) for p in pairs}, {p.mechanism for p in pairs})
-
-
-def unseen_mechanisms(pairs: Sequence[Pair], made_from: Sequence[Pair]) -> tuple[Pair, ...]:
-    """All pairs of the mechanisms that V was not made from, about problems that it was not made from.
-
-    BadInput when V was made from every mechanism.
-    """
-    mechanisms, problems = {p.mechanism for p in made_from}, {composition_of(p) for p in made_from}
-    unseen = tuple(p for p in pairs if p.mechanism not in mechanisms and composition_of(p) not in problems)
-    if not unseen:
-        raise BadInput("V was made from every mechanism of its pairs; extract it with --modes and leave one out")
-    return unseen
 
 
 def pairs_hash(pairs: Sequence[Pair]) -> str:

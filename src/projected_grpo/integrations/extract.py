@@ -99,7 +99,7 @@ class VHack(vhack.VBasis):
             raise BadInput("every held-out pair repeats a training pair's prompt: nothing is left to verify V on")
         sides = vhack.pair_sides(unseen, loaded, made.hint, made.prompt_setup)
         d = differences(coordinates, loaded, sides, made, token_budget)
-        seen = vhack.held_out_numbers(self.basis, d, vhack.RANDOM_BASES, made.seed)
+        seen = vhack.held_out_numbers(self.basis, d, made.seed)
         return CLAIMS["verify"].judged(seen, [p.mechanism for p in unseen])
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from projected_grpo.adapters import Adapter
 from projected_grpo.arms import ARMS, Arm
-from projected_grpo.config import Gradient, TrainConfig, typed
+from projected_grpo.config import Gradient, TrainConfig, flag
 from projected_grpo.data.pairs import load_pairs
 from projected_grpo.interventions.base import Contrast, Intervention, PromptIds, Setup, StepContext
 from projected_grpo.ledger.errors import BadInput
@@ -46,7 +46,7 @@ def intervention_for(config: Gradient, loaded: LoadedModel, adapter: Adapter, v:
     )  # fmt: skip
     if found.by_prompt and (weights := config.channels_on):
         raise BadInput(
-            f"{typed(weights[0], getattr(config, weights[0]))}: --arm {arm.name} has other coordinates for every prompt, "
+            f"{flag(weights[0])} {getattr(config, weights[0])}: --arm {arm.name} has other coordinates for every prompt, "
             "which an auxiliary loss's gradient would not reach; leave one of the two out"
         )
     return found

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from projected_grpo.config import Sampling, at_least
+from projected_grpo.config import ANY, Sampling, check_bounds
 from projected_grpo.ledger.folder import NoPath
 
 
@@ -55,5 +55,4 @@ class AskConfig:
 
     def validate(self) -> None:
         """BadInput on calls or attempts below 1: nothing would be asked."""
-        for name in ("concurrency", "attempts"):
-            at_least(self, name, 1)
+        check_bounds(vars(self), dict.fromkeys(("concurrency", "attempts"), (1, ANY)))

@@ -202,13 +202,6 @@ def test_the_summed_gradient_is_the_same_where_weights_are_folded(tiny64, adapte
         assert adapter64.layers[name].gathered() is None, "nothing is kept afterwards"
 
 
-def test_a_theta_that_changes_while_its_weight_is_folded_is_an_error(adapter64):
-    """Its gradient would be that of two thetas."""
-    with pytest.raises(RuntimeError, match="theta changed while its weight was folded"), adapter64.folded():
-        shake(adapter64, seed=5)
-    assert all(layer.base is None for layer in adapter64.layers.values())
-
-
 @pytest.mark.parametrize(("dtype", "kind"), [("float32", "antipasto"), ("bfloat16", "antipasto"), ("float32", "lora")])
 def test_the_trained_policy_is_the_sampled_one_to_the_bit(cache, dtype, kind):
     """Folded for sampling, or for a step, or folded anew at every pass: the same weights, so the same log-probabilities."""

@@ -98,7 +98,7 @@ def run_step(
     kept, fired_on_update = projection.apply_to("update", proposed)
     kept = intervention.update(kept, context)
     if kept is not proposed:  # else the optimizer's values stay, bit for bit
-        adapter.move(start, kept)
+        adapter.set_values({name: start[name] - kept[name] for name in start})
 
     # Measure.
     stages = {"gradient": gradient, "used": used, "proposed": proposed, "applied": adapter.descent(start)}

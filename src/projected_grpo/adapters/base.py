@@ -214,10 +214,6 @@ class Adapter:
         for name, p in self.vectors.items():
             p.copy_(values[name])
 
-    def move(self, start: Mapping[str, Float[Tensor, " n"]], descent: Mapping[str, Float[Tensor, " n"]]) -> None:
-        """Sets theta to `start` minus `descent`."""
-        self.set_values({name: start[name] - descent[name] for name in self.vectors})
-
     def zero_grad(self) -> None:
         """Forget accumulated gradients."""
         for p in self.vectors.values():
@@ -248,25 +244,25 @@ class Adapter:
         """Puts W' in the place of W, built once, for sampling or for the passes of one optimizer step; theta must not
         change inside. The gradient may be gathered first, so that `gradient` is whole only when this is over.
 
-        W is put back bit for bit. RuntimeError when theta was changed inside (but not by what passes its version counter by:
-        a fused optimizer), or when the weights are folded already.
+        W is put back bit for bit. RuntimeError when the weights are folded already.
         """
         if any(layer.base is not None for layer in self.layers.values()):
             raise RuntimeError("the weights are folded already; one `folded` at a time")
-        before = {name: layer.theta._version for name, layer in self.layers.items()}
         try:
             for name, layer in self.layers.items():
                 self._fold(name, layer)
             yield
-            if changed := [n for n, layer in self.layers.items() if layer.theta._version != before[n]]:
-                raise RuntimeError(f"{changed[0]}: theta changed while its weight was folded")
             for layer in self.layers.values():
                 if (gradient := layer.gathered()) is not None:
                     layer.theta.grad = gradient if layer.theta.grad is None else layer.theta.grad + gradient
         finally:
             for layer in self.layers.values():
                 layer.gathered()
-                self._unfold(layer)
+                if layer.base is not None and layer.weight.is_cuda:
+                    layer.weight.data.copy_(layer.base)
+                elif layer.base is not None:
+                    layer.weight.data = layer.base
+                layer.base = None
 
     @torch.no_grad()
     def _fold(self, name: str, layer: AdaptedLinear) -> None:
@@ -279,16 +275,6 @@ class Adapter:
             self._on_host[name] = layer.weight.detach().cpu().pin_memory()
         layer.base = self._on_host[name]
         layer.weight.data.copy_(folded)
-
-    @torch.no_grad()
-    def _unfold(self, layer: AdaptedLinear) -> None:
-        if layer.base is None:
-            return
-        if layer.weight.is_cuda:
-            layer.weight.data.copy_(layer.base)
-        else:
-            layer.weight.data = layer.base
-        layer.base = None
 
     @contextmanager
     def per_sample(self, sink: Sink | None) -> Generator[None]:

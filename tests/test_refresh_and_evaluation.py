@@ -67,7 +67,7 @@ def lora_run(vhack_file, cache, tmp_path):
         )  # fmt: skip
         session = prepare(config)
         refresher = Refresher(config, session)
-        refresher.sides = refresher.sides if whole else refresher.sides[: 2 * PAIRS]
+        refresher.sides = refresher.sides if whole else refresher.sides[:PAIRS]
         return session, refresher
 
     return make
@@ -90,7 +90,7 @@ def v_by_hand(session, sides, k):
         layer.forward = lambda x, own=layer: (
             F.linear(x, own.weight) + x @ own.split(own.theta)[0].T @ own.split(own.theta)[1].T
         )
-    for side in sides:
+    for side in (side for row in sides for side in row):
         ids = torch.tensor([[*side.prompt_ids, *side.completion_ids]])
         logps = model(input_ids=ids).logits[0, :-1].log_softmax(-1).gather(1, ids[0, 1:, None])
         mean_nll = -logps[-len(side.completion_ids) :].mean()

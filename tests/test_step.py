@@ -227,7 +227,7 @@ def test_the_smallest_ratio_and_the_share_at_a_clip_bound_by_hand():
     logps = torch.tensor([[0.5, 0.8, 1.0, 1.2, 3.0]]).log() - 1
     ids = (2, 3, 4, 5, 6)
     batch = token_batch([(1,)], [ids], 0, "cpu")
-    rows = Rows([Sample((1,), ids, 1.0, (-1.0,) * 5, "teacher")], [1.0])
+    rows = Rows([Sample((1,), ids, 1.0, (-1.0,) * 5, "teacher")], [1.0], None, torch.zeros(1))
     terms = policy_loss(
         logps, batch.loss_mask, torch.ones(1), kind="grpo", rows=1, max_new=5, behaviour_logps=behaviour
     )

@@ -45,8 +45,8 @@ def test_nll_and_grpo_differ_by_length_normalisation(tiny, antipasto):
     grpo, _ = differences(tiny, antipasto, 2, "grpo")
     name = next(iter(nll))
     assert not torch.allclose(nll[name], grpo[name] * 2 * 64, rtol=0.01)
-    n = min(len(s.completion_ids) for s in sides[:2])
-    same_length = [replace(s, completion_ids=s.completion_ids[:n]) for s in sides[:2]]
+    n = min(len(s.completion_ids) for s in sides[0])
+    same_length = [tuple(replace(s, completion_ids=s.completion_ids[:n]) for s in sides[0])]
     a, b = (
         Extraction(loss, max_new=64).differences(tiny, antipasto, same_length, 4096)[name] for loss in ("nll", "grpo")
     )
@@ -55,16 +55,16 @@ def test_nll_and_grpo_differ_by_length_normalisation(tiny, antipasto):
 
 def test_placebo_contrasts_two_clean_completions(tiny):
     pairs = builtin_pairs()[:1]
-    first, second = pair_sides(pairs, tiny, "none", "no_intervention", "placebo")
+    ((first, second),) = pair_sides(pairs, tiny, "none", "no_intervention", "placebo")
     decoded = [tiny.tokenizer.decode(s.completion_ids, skip_special_tokens=True) for s in (first, second)]
     assert decoded == [pairs[0].clean, pairs[0].clean_alt]
 
 
 def test_clean_is_the_gradient_of_the_clean_completion_itself(tiny, antipasto):
     d, sides = differences(tiny, antipasto, 2, control="clean")
-    assert [s.row for s in sides] == [0, 1]
+    assert [len(row) for row in sides] == [1, 1]
     hack_minus_clean, both = differences(tiny, antipasto, 2)
-    hacks = Extraction().differences(tiny, antipasto, [s for s in both if s.advantage > 0], 4096)
+    hacks = Extraction().differences(tiny, antipasto, [row[:1] for row in both], 4096)
     for name in d:
         torch.testing.assert_close(hacks[name] - d[name], hack_minus_clean[name], rtol=1e-3, atol=1e-6)
 
@@ -233,7 +233,7 @@ def test_a_pair_run_as_one_shared_prompt_gives_the_row_of_two_separate_backward_
     how = Extraction({"antipasto": "nll", "lora": "grpo"}[adapter.kind], max_new=64)
     shared = how.differences(tiny, adapter, sides, 4096)
     assert sum(run) == 2 * len(pairs)
-    apart = how.differences(tiny, adapter, [replace(s, row=i) for i, s in enumerate(sides[:4])], 1)
+    apart = how.differences(tiny, adapter, [(side,) for row in sides[:2] for side in row], 1)
     for name, rows in shared.items():
         expected = (apart[name][0::2] + apart[name][1::2])[[0, 1, 0]]  # signs are in the losses
         torch.testing.assert_close(rows, expected, rtol=1e-3, atol=1e-5 * float(expected.abs().max()))

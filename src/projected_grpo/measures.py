@@ -15,7 +15,7 @@ from projected_grpo.channels.policy import LossTerms
 from projected_grpo.ledger.errors import NonFinite
 from projected_grpo.ledger.step_file import token_crc
 from projected_grpo.model.learner import Batch
-from projected_grpo.projection import Along, Projection, Vectors, norm_of, null_cosine, overall, profile
+from projected_grpo.projection import Along, Basis, Projection, Vectors, norm_of, null_cosine, overall, profile
 from projected_grpo.records import Sample
 
 
@@ -35,10 +35,36 @@ class StepResult:
 class Rows:
     """Columns of this process's samples, and totals over them."""
 
-    def __init__(self, samples: Sequence[Sample], advantages: Sequence[float | None]) -> None:
-        self.samples = samples
+    def __init__(
+        self, samples: Sequence[Sample], advantages: Sequence[float | None], basis: Basis | None, theta: Tensor
+    ) -> None:
+        """theta: any module's coordinates, for type and device."""
+        self.samples, self.basis = samples, basis or {}
         self.columns: list[dict[str, Any]] = [{"advantage": a} for a in advantages]
         self.totals = dict.fromkeys(("loss", "tokens", "kl"), 0.0)
+        self.present: Sequence[int] = ()
+        """Rows of the present micro-batch."""
+        self.sums = theta.new_zeros(3, len(samples))
+        """Of each sample's gradient g_b, over modules: ||g_b||^2; sum_m sum_i V_mi g_bm; ||V g_b||^2."""
+
+    def add_gradients(self, name: str, grads: Float[Tensor, "b n"]) -> None:
+        """Adds the per-sample gradients of one module and micro-batch, as the adapter's backward pass hands them out."""
+        self.sums[0, self.present] += grads.square().sum(1)
+        v = self.basis.get(name)
+        if v is not None and len(v):
+            c = grads @ v.T
+            self.sums[1, self.present] += c.sum(1)
+            self.sums[2, self.present] += c.square().sum(1)
+
+    def measure_gradients(self) -> None:
+        """Fills grad_norm, energy_V and cos_S_contrib = sum_m sum_i V_mi g_bm / (||g_b|| sqrt(directions)): the last two are
+        None with a zero gradient or without V."""
+        directions = sum(map(len, self.basis.values()))
+        for column, (squared, along, energy) in zip(self.columns, self.sums.T.tolist(), strict=True):
+            known = directions > 0 and squared > 0
+            column["grad_norm"] = squared**0.5
+            column["cos_S_contrib"] = along / (squared * directions) ** 0.5 if known else None
+            column["energy_V"] = energy / squared if known else None
 
     def add(
         self, rows: Sequence[int], batch: Batch, logps: Float[Tensor, "b t"], behaviour: Float[Tensor, "b t"],

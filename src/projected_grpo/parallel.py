@@ -111,11 +111,6 @@ class World:
         everyone = self._all(dict(numbers))
         return {name: sum(theirs[name] for theirs in everyone) for name in numbers}
 
-    def slowest(self, timing: Mapping[str, float]) -> dict[str, float]:
-        """The longest time of any rank, in seconds, part by part."""
-        everyone = self._all(dict(timing))
-        return {part: max(theirs[part] for theirs in everyone) for part in timing}
-
     def gather(self, rows: Sequence[T]) -> list[T]:
         """Everybody's rows on every rank, in the order that one process would have them in."""
         return [row for theirs in self._all(list(rows)) for row in theirs]

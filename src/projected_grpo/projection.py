@@ -31,6 +31,8 @@ Vectors = Mapping[str, Float[Tensor, " _n"]]
 Basis = Mapping[str, Float[Tensor, "_k _n"]]
 """V of every module; a module may have no rows."""
 TINY = 1e-12
+ROUNDING = 1e-5
+"""What a gate takes below this share of a vector is rounding of the products, not something to take."""
 
 
 @dataclass(frozen=True)
@@ -92,9 +94,8 @@ class Projection:
             raise ValueError("no V to project with")
         kept, fired = {}, 0
         for name, g in vectors.items():
-            kept[name], removed = project_vector(
-                g, self.basis[name], self.gate, self.overshoot, self.preserve_magnitude
-            )
+            v = self.basis[name]
+            kept[name], removed = project_vector(g, v, self.gate, self.overshoot, self.preserve_magnitude)
             if self.shrink:
                 kept[name] = g * (kept[name].norm() / g.norm().clamp(min=TINY))
             fired += bool(removed.any())
@@ -119,47 +120,7 @@ class Projection:
         if not shares:
             return None, None
         found = torch.stack(shares)
-        return float(found.mean()), float(((found - 1).abs() <= WITHIN).float().mean())
-
-
-class PerSample:
-    """Sums over modules of each sample's gradient, filled by the adapter's backward pass, one micro-batch at a time."""
-
-    def __init__(self, basis: Basis | None, samples: int, theta: Tensor) -> None:
-        """theta: any module's coordinates, for type and device."""
-        self.basis: Basis = {} if basis is None else basis
-        self.sums = theta.new_zeros(3, samples)
-        """||g_b||^2; sum_m sum_i V_mi g_bm; ||V g_b||^2."""
-        self.rows: Sequence[int] = ()
-        """Samples of the present micro-batch."""
-
-    def __call__(self, name: str, grads: Float[Tensor, "b n"]) -> None:
-        self.sums[0, self.rows] += grads.square().sum(1)
-        v = self.basis.get(name)
-        if v is not None and len(v):
-            c = grads @ v.T
-            self.sums[1, self.rows] += c.sum(1)
-            self.sums[2, self.rows] += c.square().sum(1)
-
-    def columns(self) -> list[dict[str, float | None]]:
-        """Returns grad_norm, cos_S_contrib = sum_m sum_i V_mi g_bm / (||g_b|| sqrt(directions)), and energy_V. The last two
-        are None with a zero gradient or without V."""
-        columns, directions = [], sum(map(len, self.basis.values()))
-        for squared, along, energy in self.sums.T.tolist():
-            known = directions > 0 and squared > 0
-            columns.append(
-                {
-                    "grad_norm": squared**0.5,
-                    "cos_S_contrib": along / (squared * directions) ** 0.5 if known else None,
-                    "energy_V": energy / squared if known else None,
-                }
-            )
-        return columns
-
-
-ROUNDING = 1e-5
-"""What a gate takes below this share of a vector is rounding of the products, not something to take."""
-WITHIN = 0.1
+        return float(found.mean()), float(((found - 1).abs() <= 0.1).float().mean())
 
 
 def project_vector(

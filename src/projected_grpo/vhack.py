@@ -57,39 +57,41 @@ class PairSide:
     prompt_ids: tuple[int, ...]
     completion_ids: tuple[int, ...]
     advantage: float
-    row: int
-    """The row of D that its gradient is added to."""
+
+
+Sides = tuple[PairSide, ...]
+"""The completions whose gradients add up to a row of D."""
 
 
 def pair_sides(
     pairs: Sequence[Pair], loaded: LoadedModel, hint: str, prompt_setup: str, control: str = "none"
-) -> list[PairSide]:
-    """Returns the completions that make each pair's row of D, in order. Placebo: clean minus clean_alt; clean: clean only;
-    else hack minus clean.
+) -> list[Sides]:
+    """Returns the completions that make each pair's row of D. Placebo: clean minus clean_alt; clean: clean only; else hack
+    minus clean.
 
     BadInput when a pair does not fit the context, or has no second clean completion for the placebo.
     """
-    sides = []
-    for row, pair in enumerate(pairs):
+    rows = []
+    for pair in pairs:
         (role, text), *_ = pair.messages
         place = f"pair {pair.name!r}"
         if control == "placebo" and pair.clean_alt is None:
             raise BadInput(f"{place}: --control placebo needs its second clean completion (clean_alt)")
         if role == RAW and (hint, prompt_setup) != ("none", "no_intervention"):
             raise BadInput(f"{place}: hint and prompt_setup go into messages; leave them out for a prompt that is text")
-        completions = {"placebo": (pair.clean, pair.clean_alt or ""), "clean": (pair.clean,)}
-        for completion, advantage in zip(completions.get(control, (pair.hack, pair.clean)), (1.0, -1.0), strict=False):
-            ids = loaded.completion_ids(completion)
-            if role == RAW:
-                prompt_ids = tuple(loaded.tokenizer(text)["input_ids"])  # as a trainer reads it
-            else:
-                _, prompt_ids = render(
-                    pair.messages, hint, prompt_setup, loaded.tokenizer, loaded.context, len(ids), place
-                )
-            if len(prompt_ids) + len(ids) > loaded.context:
-                raise BadInput(f"{place}: {len(prompt_ids)} + {len(ids)} tokens exceed the context of {loaded.context}")
-            sides.append(PairSide(prompt_ids, ids, advantage, row))
-    return sides
+        if role == RAW:
+            prompt_ids = tuple(loaded.tokenizer(text)["input_ids"])  # as a trainer reads it
+        else:
+            _, prompt_ids = render(pair.messages, hint, prompt_setup, loaded.tokenizer, loaded.context, 0, place)
+        texts = {"placebo": (pair.clean, pair.clean_alt or ""), "clean": (pair.clean,)}.get(
+            control, (pair.hack, pair.clean)
+        )
+        completions = [loaded.completion_ids(text) for text in texts]
+        if (n := len(prompt_ids) + max(map(len, completions))) > loaded.context:
+            raise BadInput(f"{place}: its {n} tokens exceed the context of {loaded.context}")
+        signed = zip(completions, (1.0, -1.0), strict=False)
+        rows.append(tuple(PairSide(prompt_ids, ids, advantage) for ids, advantage in signed))
+    return rows
 
 
 # ---------------------------------------------------------------- directions
@@ -170,15 +172,15 @@ class Extraction:
         fields = {name: type(default) for name, default in asdict(cls()).items()}
         return cls(**{name: of(meta[name]) for name, of in fields.items() if meta.get(name, UNUSED) != UNUSED})
 
-    def sides(self, pairs: Sequence[Pair], loaded: LoadedModel) -> list[PairSide]:
+    def sides(self, pairs: Sequence[Pair], loaded: LoadedModel) -> list[Sides]:
         """Returns the completions of the training pairs. BadInput as in `pair_sides`."""
         chosen = resampled(split(pairs, self.held_out)[0], self.pairs_draw)
         return pair_sides(chosen, loaded, self.hint, self.prompt_setup, self.control)
 
-    def single_sides(self, pairs: Sequence[Pair], loaded: LoadedModel) -> list[PairSide]:
+    def single_sides(self, pairs: Sequence[Pair], loaded: LoadedModel) -> list[Sides]:
         """Returns every completion of the held-out pairs with a row each: D then holds gradients."""
-        sides = pair_sides(split(pairs, self.held_out)[1], loaded, self.hint, self.prompt_setup)
-        return [replace(side, row=row, advantage=1.0) for row, side in enumerate(sides)]
+        rows = pair_sides(split(pairs, self.held_out)[1], loaded, self.hint, self.prompt_setup)
+        return [(replace(side, advantage=1.0),) for row in rows for side in row]
 
     def terms(
         self, logps: Float[Tensor, "b t"], mask: Bool[Tensor, "b t"], advantage: Float[Tensor, " b"]
@@ -189,7 +191,7 @@ class Extraction:
         return policy_loss(logps, mask, advantage, kind="dr_grpo", rows=2, max_new=self.max_new).per_sample
 
     def differences(
-        self, loaded: LoadedModel, adapter: Adapter, sides: Sequence[PairSide], token_budget: int
+        self, loaded: LoadedModel, adapter: Adapter, rows: Sequence[Sides], token_budget: int
     ) -> Differences:
         """Returns D [rows, n] of every module, float32 on the CPU: each row the signed sum of its sides' gradients.
 
@@ -197,10 +199,7 @@ class Extraction:
         forward pass of their prompt, whose gradient is then their sum with their signs. Equal rows, as a bootstrap sample
         has, are run once. NonFinite names module and pair.
         """
-        rows: list[list[PairSide]] = [[] for _ in range(1 + max(side.row for side in sides))]
-        for side in sides:
-            rows[side.row].append(replace(side, row=0))
-        different = [list(row) for row in dict.fromkeys(map(tuple, rows))]
+        different = list(dict.fromkeys(rows))
         places = [different.index(row) for row in rows]
         out = {name: torch.zeros(len(different), n) for name, n in adapter.sizes.items()}
         lengths = [len(row[0].prompt_ids) + sum(len(s.completion_ids) for s in row) for row in different]
@@ -227,8 +226,8 @@ class Extraction:
         return {name: found[places] for name, found in out.items()}
 
     def basis(
-        self, gradients: Callable[[Sequence[PairSide]], Differences], sides: Sequence[PairSide],
-        single: Sequence[PairSide], probes: Mapping[str, Tensor], facts: Mapping[str, str],
+        self, gradients: Callable[[Sequence[Sides]], Differences], sides: Sequence[Sides], single: Sequence[Sides],
+        probes: Mapping[str, Tensor], facts: Mapping[str, str],
     ) -> VBasis:  # fmt: skip
         """Returns V of `sides`. `single`: held-out completions, on which the energy that V holds is measured: on its
         training pairs it holds more. `facts`: metadata of the model and of the pairs."""
@@ -244,7 +243,7 @@ class Extraction:
                 values[name] = F.pad(s, (0, k - len(s)), value=float(s[-1]) if len(s) else 0.0)  # cut, or continued
         meta = {
             **facts, **{name: str(value) for name, value in asdict(self).items()},
-            "n_train": str(1 + max(side.row for side in sides)),
+            "n_train": str(len(sides)),
             "max_new": str(self.max_new) if self.loss == "grpo" else UNUSED,
             "lora_warm_ratio": str(WARM_RATIO) if "lora" in facts["adapter"] else UNUSED,
             "share": f"{self.share:g}" if self.share else UNUSED,
@@ -276,12 +275,11 @@ def held_out_numbers(basis: Mapping[str, Tensor], d: Differences, seed: int, dra
     energy, cosine = against(basis)
     expected = [d[n].double().square().sum(1) * (v.shape[0] / v.shape[1]) for n, v in basis.items()]
     null = torch.stack(expected).sum(0) / whole
-    random_energy, random_cosine = [], []
+    found = []
     for draw in progress(range(draws), "random bases"):
-        e, c = against({n: random_basis((len(v), v.shape[1]), seed, f"{n} {draw}") for n, v in basis.items()})
-        random_energy.append(float(e.mean()))
-        random_cosine.append(float(c.mean()))
-    return HeldOut(energy.tolist(), null.tolist(), cosine.tolist(), random_energy, random_cosine)
+        random = {n: random_basis((len(v), v.shape[1]), seed, f"{n} {draw}") for n, v in basis.items()}
+        found.append([float(numbers.mean()) for numbers in against(random)])
+    return HeldOut(energy.tolist(), null.tolist(), cosine.tolist(), [e for e, _ in found], [c for _, c in found])
 
 
 # ---------------------------------------------------------------- the file
@@ -364,11 +362,10 @@ def cut(v: VBasis, k_use: int = 0, noise_floor: float = 0.0) -> VBasis:
         raise BadInput(f"--k-use {k_use}: no module of this V has more than {most} directions; leave it out to use all")
     top = {n: s[: k_use or None] for n, s in v.singular_values.items()}
     pooled = torch.cat(list(top.values()))
-    floor = torch.quantile(pooled, noise_floor) if noise_floor > 0 and len(pooled) else pooled.new_zeros(())
+    floor = torch.quantile(pooled, noise_floor) if noise_floor > 0 else pooled.new_zeros(())
     kept = {n: int((s >= floor).sum()) for n, s in top.items()}
-    return VBasis(
-        {n: v.basis[n][:k] for n, k in kept.items()}, {n: top[n][:k] for n, k in kept.items()}, v.probes, v.meta
-    )
+    basis, values = {n: v.basis[n][:k] for n, k in kept.items()}, {n: top[n][:k] for n, k in kept.items()}
+    return replace(v, basis=basis, singular_values=values)
 
 
 def load_vhack(
@@ -380,11 +377,8 @@ def load_vhack(
     check_meta(path, v.meta, identity_of(loaded, adapter), control)
     if why := same_coordinates(v, adapter.basis_probes(), adapter.sizes):
         raise BadInput(f"--vhack {path}: {why}, e.g. made on another machine; extract it again here")
-    v = cut(v, k_use, noise_floor)
-    if not v.directions:
-        raise BadInput(f"--vhack {path}: no direction is left with k_use={k_use}, noise_floor={noise_floor}")
-    theta = adapter.vectors
-    return VBasis({n: rows.to(theta[n]) for n, rows in v.basis.items()}, v.singular_values, v.probes, v.meta)
+    v, theta = cut(v, k_use, noise_floor), adapter.vectors
+    return replace(v, basis={n: rows.to(theta[n]) for n, rows in v.basis.items()})
 
 
 def pairs_of(meta: Mapping[str, str], source: str, why: str) -> tuple[Pair, ...]:

@@ -120,7 +120,6 @@ def canonical_svd(weight: Float[Tensor, "d_out d_in"]) -> SVD:
     found = gram_svd(w) if by_gram(w) else None
     u, s, vh = torch.linalg.svd(w, full_matrices=False) if found is None else found
     sign = torch.sign(u.gather(0, u.abs().argmax(0, keepdim=True)))
-    sign = torch.where(sign == 0, torch.ones_like(sign), sign)
     return u * sign, s, vh * sign.T
 
 

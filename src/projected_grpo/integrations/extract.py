@@ -29,7 +29,7 @@ from projected_grpo.model.load import LoadedModel, pad_of
 from projected_grpo.model.logprobs import token_batch
 from projected_grpo.records import Pair
 from projected_grpo.verdicts.registry import CLAIMS, Finding
-from projected_grpo.vhack import Extraction, PairSide
+from projected_grpo.vhack import Extraction, Sides
 
 Pairs = Sequence[Pair | Mapping[str, Any]]
 """Pairs, or rows of {prompt or messages, hack, clean, clean_alt?, mechanism?, name?}. As in a trainer's dataset, a row's
@@ -118,15 +118,15 @@ def as_pairs(pairs: Pairs) -> tuple[Pair, ...]:
 
 
 def differences(
-    coordinates: Coordinates, loaded: LoadedModel, sides: Sequence[PairSide], how: Extraction, token_budget: int
+    coordinates: Coordinates, loaded: LoadedModel, sides: Sequence[Sides], how: Extraction, token_budget: int
 ) -> vhack.Differences:
     """Returns D [rows, n] of every module, float32 on the CPU, as vhack.Extraction.differences does."""
     model = coordinates.model.eval()
     if coordinates.adapter is not None:
         return how.differences(loaded, coordinates.adapter, sides, token_budget)
     copies = warmed(coordinates)
-    out = {name: torch.zeros(1 + max(side.row for side in sides), n) for name, n in coordinates.sizes.items()}
-    for side in progress(sides, "pair gradients"):
+    out = {name: torch.zeros(len(sides), n) for name, n in coordinates.sizes.items()}
+    for i, side in progress([(i, side) for i, row in enumerate(sides) for side in row], "pair gradients"):
         batch = token_batch([side.prompt_ids], [side.completion_ids], loaded.pad_id, loaded.model.device)
         first = len(side.prompt_ids) - 1
         tokens = {"input_ids": batch.input_ids, "use_cache": False}
@@ -139,8 +139,8 @@ def differences(
         for name, own in coordinates.parameters.items():
             g = flat([next(grads) for _ in own]).float().cpu()
             if not torch.isfinite(g).all():
-                raise NonFinite(f"extraction: gradient of pair {side.row} is not finite in {name}")
-            out[name][side.row] += g
+                raise NonFinite(f"extraction: gradient of pair {i} is not finite in {name}")
+            out[name][i] += g
     return out
 
 

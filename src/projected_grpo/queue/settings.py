@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Literal
 
 from projected_grpo.arms import ARMS, Arm, ArmName, arms_of
-from projected_grpo.config import ANY, TrainConfig, check_bounds
+from projected_grpo.config import TrainConfig, check_bounds
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import NoPath
 from projected_grpo.presets import PRESETS, Preset, PresetName, presets
@@ -96,7 +96,7 @@ class QueueConfig:
 
     def validate(self) -> None:
         """Raises BadInput on what no run of this chain or preset could use, or would ignore."""
-        check_bounds(vars(self), dict.fromkeys(("steps", "n_problems"), (0, ANY)))
+        check_bounds(vars(self), {})
         arms, world = f"--arms {' '.join(self.arms)}", WORLD_OF.get(self.chain, self.preset)
         unfit = [name for name in self.arms if not fits(ARMS[name], self.world)]
         faults = [f"--arms {name}: means nothing under preset {self.preset}; leave this arm out" for name in unfit]

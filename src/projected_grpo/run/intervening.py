@@ -93,7 +93,10 @@ def contrast_of(config: TrainConfig, loaded: LoadedModel, v: VBasis | None) -> C
         pairs = pairs_of(v.meta, config.pairs, "an arm that reads the pairs needs the same")
         draw = int(v.meta["pairs_draw"])
     sides = Extraction(pairs_draw=draw, hint=config.hint, prompt_setup=config.prompt_setup).sides(pairs, loaded)
-    prompts, completions = [s.prompt_ids for s in sides], [s.completion_ids for s in sides]
+    prompts, completions = (
+        [s.prompt_ids for row in sides for s in row],
+        [s.completion_ids for row in sides for s in row],
+    )
     whole = mean_hidden(loaded, prompts, completions, config.token_budget)
     return Contrast(whole[0::2], whole[1::2])
 

@@ -21,7 +21,7 @@ from projected_grpo.projection import Projection, compared, overlap, profile
 from projected_grpo.run.session import Session
 from projected_grpo.run.trained import load_base, trained_adapters, trained_with
 from projected_grpo.verdicts.re_extracted import ReExtracted, ReExtractions
-from projected_grpo.vhack import Differences, Extraction, PairSide, VBasis, basis_of, load_vhack, pairs_of
+from projected_grpo.vhack import Differences, Extraction, Sides, VBasis, basis_of, load_vhack, pairs_of
 
 
 def basis_again(d: Differences, old: VBasis) -> dict[str, Tensor]:
@@ -37,7 +37,7 @@ class Refresher:
 
     def __init__(self, config: TrainConfig, session: Session) -> None:
         self.config, self.session = config, session
-        self.sides: list[PairSide] = []
+        self.sides: list[Sides] = []
         if config.refresh_every and session.v is not None:
             pairs = pairs_of(session.v.meta, config.pairs, "--refresh-every needs the same pairs")
             self.sides = Extraction.of(session.v.meta).sides(pairs, session.loaded)

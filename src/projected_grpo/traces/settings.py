@@ -55,4 +55,4 @@ class AskConfig:
 
     def validate(self) -> None:
         """BadInput on calls or attempts below 1: nothing would be asked."""
-        check_bounds(vars(self), dict.fromkeys(("concurrency", "attempts"), (1, ANY)))
+        check_bounds(vars(self), {"concurrency": (1, ANY), "attempts": (1, ANY)})

@@ -11,6 +11,7 @@ import sys
 import tempfile
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from jaxtyping import install_import_hook
@@ -204,7 +205,7 @@ def by_autograd(adapter):
 
 def measure(vectors, basis):
     """Hack-ward fractions of a gradient, averaged over modules, and its energy along V."""
-    return overall(profile(vectors, basis))
+    return SimpleNamespace(**overall(profile(vectors, basis)))
 
 
 def shake(adapter, seed=0, scale=0.05):

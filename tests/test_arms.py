@@ -8,7 +8,7 @@ import pytest
 from harness import flags
 
 from projected_grpo.arms import ARMS, RECIPE, arms_of
-from projected_grpo.config import ExtractConfig, TrainConfig, with_recipe
+from projected_grpo.config import ExtractConfig, TrainConfig
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.presets import PRESETS, presets
 from projected_grpo.queue.chains import chain_of
@@ -67,9 +67,9 @@ def test_random_directions_of_projecteds_share_are_drawn_once_its_run_has_ended(
 
 def test_only_what_is_typed_stands_against_an_arms_own_recipe():
     config = dataclasses.replace(typed("toy", "projected"), arm="literal")
-    assert with_recipe(config).recipe == ARMS["literal"].recipe
+    assert config.with_recipe().recipe == ARMS["literal"].recipe
     with pytest.raises(BadInput, match="literal: is one_sided on the gradient, not no_gate on the applied update"):
-        with_recipe(config, ["gate", "project"]).validate()
+        config.with_recipe(["gate", "project"]).validate()
     with pytest.raises(BadInput, match="--arm literal"):
         config.validate()  # made by hand, and not what its name says
 

@@ -17,7 +17,7 @@ from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import update_manifest
 from projected_grpo.ledger.step_file import read_run, read_step
 from projected_grpo.presets import presets
-from projected_grpo.projection import overlap
+from projected_grpo.projection import norm_of, overlap
 from projected_grpo.run.prepare import prepare
 from projected_grpo.run.refresh import Refresher, record
 from projected_grpo.run.session import Session
@@ -183,7 +183,7 @@ def test_a_v_of_the_trained_point_is_still_v_and_one_under_which_the_basis_moved
     same = record(adapter, v, differences(), 7, "no_gate")
     assert same.overlap == pytest.approx(1.0, abs=1e-3)
     assert same.left < 0.01
-    assert (same.steps, same.theta_norm) == (7, pytest.approx(adapter.norm()))
+    assert (same.steps, same.theta_norm) == (7, pytest.approx(norm_of(adapter.values())))
     turn(adapter)
     moved = record(adapter, v, differences(), 7, "no_gate")
     assert moved.standing < 0.2

@@ -117,7 +117,7 @@ def test_vanilla_measures_and_leaves_the_gradient_alone(tiny, antipasto):
     ]  # its sampler's numbers are not known
     moved = theta_of(antipasto)
     put(antipasto)
-    without_v = take(tiny, antipasto, projection=Projection(None))
+    without_v = take(tiny, antipasto, projection=Projection())
     assert without_v.samples[0]["cos_S_contrib"] is None  # nothing is claimed
     assert all(torch.equal(moved[n], p) for n, p in antipasto.vectors.items())
     assert with_v.step["cos_out"] == pytest.approx(with_v.step["cos_in"], rel=1e-4)
@@ -231,7 +231,7 @@ def test_the_smallest_ratio_and_the_share_at_a_clip_bound_by_hand():
     logps = torch.tensor([[0.5, 0.8, 1.0, 1.2, 3.0]]).log() - 1
     ids = (2, 3, 4, 5, 6)
     batch = token_batch([(1,)], [ids], 0, "cpu")
-    rows = Rows([Sample((1,), ids, 1.0, (-1.0,) * 5, "teacher")], [1.0], None, torch.zeros(1))
+    rows = Rows([Sample((1,), ids, 1.0, (-1.0,) * 5, "teacher")], [1.0], {}, torch.zeros(1))
     terms = policy_loss(
         logps, batch.loss_mask, torch.ones(1), kind="grpo", rows=1, max_new=5, behaviour_logps=behaviour
     )

@@ -6,7 +6,7 @@ Only what would cost hours or give a wrong number is checked; tyro reports types
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from loophole_grader.hints import HINTS
 from projected_grpo.arms import ARMS, RECIPE, ArmName, Control, GateName, Recipe, Target
@@ -211,6 +211,12 @@ class Gradient(Sampling):
         """What is removed, and from what."""
         return Recipe(self.gate, self.project)
 
+    def with_recipe(self, typed: Collection[str] = ()) -> Self:
+        """Returns the config with its arm's own recipe, if any, in the fields that the user has not `typed`: a manifest says
+        what was done."""
+        own = ARMS[self.arm].recipe
+        return replace(self, **{k: v for k, v in asdict(own).items() if k not in typed}) if own else self
+
     def faults(self) -> Iterator[str]:
         arm = ARMS[self.arm]
         if arm.needs_v and self.vhack == Path():
@@ -218,16 +224,6 @@ class Gradient(Sampling):
         if arm.recipe and arm.recipe != self.recipe:
             what = f"is {arm.recipe.description}, not {self.recipe.description}"
             yield f"--arm {arm.name}: {what}; leave --gate and --project out, or use --arm projected"
-
-
-G = TypeVar("G", bound=Gradient)
-
-
-def with_recipe(config: G, typed: Collection[str] = ()) -> G:
-    """Returns the config with the recipe of its arm, where the arm has one, in every field that the user has not `typed`: a
-    manifest says what was done."""
-    own = ARMS[config.arm].recipe
-    return replace(config, **{k: v for k, v in asdict(own).items() if k not in typed}) if own else config
 
 
 PEER = "peer"
@@ -347,8 +343,7 @@ class TrainConfig(Gradient):
         if self.alpha and self.distill_hint in ("", self.hint):
             yield f"--distill-hint {self.distill_hint}: --alpha {self.alpha:g} needs another hint than the student's --hint"
         if self.trace_weight and not self.trace_pairs.is_file():
-            given = "none given" if self.trace_pairs == Path() else "no such file"
-            yield f"--trace-pairs {self.trace_pairs}: {given}; make one with `just trace-pairs`"
+            yield f"--trace-pairs {self.trace_pairs}: no such file; make one with `just trace-pairs`"
         if self.taid_weight and not self.teacher:
             yield f"--taid-weight {self.taid_weight:g}: needs a teacher; name its LoRA with --teacher"
         if not self.meet and self.replicas != 1:
@@ -359,11 +354,6 @@ class TrainConfig(Gradient):
             yield f"--steps {self.steps}: must be a multiple of --outer-every {self.outer_every}, which is 1 or more"
         if self.meet and (self.until_onsets or self.horizon_of != Path()):
             yield f"--meet {self.meet}: replicas train for --steps steps; leave --until-onsets and --horizon-of out"
-
-    @property
-    def channels_on(self) -> tuple[str, ...]:
-        """Weights of auxiliary losses that are above 0."""
-        return tuple(name for name in ("alpha", "trace_weight", "taid_weight") if getattr(self, name))
 
     @property
     def stream(self) -> str:

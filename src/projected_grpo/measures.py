@@ -36,10 +36,10 @@ class Rows:
     """Columns of this process's samples, and totals over them."""
 
     def __init__(
-        self, samples: Sequence[Sample], advantages: Sequence[float | None], basis: Basis | None, theta: Tensor
+        self, samples: Sequence[Sample], advantages: Sequence[float | None], basis: Basis, theta: Tensor
     ) -> None:
         """theta: any module's coordinates, for type and device."""
-        self.samples, self.basis = samples, basis or {}
+        self.samples, self.basis = samples, basis
         self.columns: list[dict[str, Any]] = [{"advantage": a} for a in advantages]
         self.totals = dict.fromkeys(("loss", "tokens", "kl"), 0.0)
         self.present: Sequence[int] = ()
@@ -50,8 +50,7 @@ class Rows:
     def add_gradients(self, name: str, grads: Float[Tensor, "b n"]) -> None:
         """Adds the per-sample gradients of one module and micro-batch, as the adapter's backward pass hands them out."""
         self.sums[0, self.present] += grads.square().sum(1)
-        v = self.basis.get(name)
-        if v is not None and len(v):
+        if self.basis and len(v := self.basis[name]):
             c = grads @ v.T
             self.sums[1, self.present] += c.sum(1)
             self.sums[2, self.present] += c.square().sum(1)
@@ -122,18 +121,18 @@ def projection_columns(
     whole, left = norm_of(stages["proposed"]), norm_of(stages["applied"])
     columns = {
         "target": None if projection.target == "none" else projection.target,
-        "cos_in": gradient.cos,
-        "cos_out": used.cos,
-        "cos_update_in": proposed.cos,
-        "cos_update": applied.cos,
+        "cos_in": gradient["cos"],
+        "cos_out": used["cos"],
+        "cos_update_in": proposed["cos"],
+        "cos_update": applied["cos"],
         "update_norm": left,
         "update_removed": 1 - (left / whole) ** 2 if whole > 0 else None,
         "removed_share": share,
         "frac_removed": modules,
-        "cos_null": None if projection.basis is None else null_cosine(projection.basis),
-        "frac_fired": None if projection.basis is None else fired,
+        "cos_null": null_cosine(projection.basis),
+        "frac_fired": fired if projection.basis else None,
     }
-    return columns, {} if projection.basis is None else _module_columns(profiles, before, after)
+    return columns, _module_columns(profiles, before, after) if projection.basis else {}
 
 
 def _module_columns(
@@ -170,13 +169,13 @@ def channel_columns(
     arm's gate would remove of it, and its share of their sum `whole`, <g, whole> / ||whole||^2."""
     squared, columns = norm_of(whole) ** 2, {}
     for name, g in gradients.items():
-        seen, norm, removed = overall(profile(g, projection.basis)), norm_of(g), None
-        if projection.target != "none" and projection.basis is not None and norm > 0:
+        norm, removed = norm_of(g), None
+        if projection.target != "none" and norm > 0:
             removed = 1 - (norm_of(projection.apply(g)[0]) / norm) ** 2
         along = torch.stack([(g[n] * v).sum() for n, v in whole.items()]).sum()
         columns[name] = {
-            **numbers[name], "grad_norm": norm, "cos": seen.cos, "cos_signed": seen.cos_signed, "energy": seen.energy,
-            "removed": removed, "share": float(along) / squared if squared > 0 else None,
+            **numbers[name], "grad_norm": norm, **overall(profile(g, projection.basis)), "removed": removed,
+            "share": float(along) / squared if squared > 0 else None,
         }  # fmt: skip
     return columns
 

@@ -15,7 +15,7 @@ src/projected_grpo/proj.py:20-59; the expected numbers are in tests/references.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Literal
 
@@ -33,19 +33,6 @@ Basis = Mapping[str, Float[Tensor, "_k _n"]]
 TINY = 1e-12
 ROUNDING = 1e-5
 """What a gate takes below this share of a vector is rounding of the products, not something to take."""
-
-
-@dataclass(frozen=True)
-class Hackward:
-    """A gradient against V. The cosines are averaged over the modules that have directions and a gradient, the energy is of
-    all modules together. None: there is no such module, or no gradient."""
-
-    cos: float | None = None
-    """||relu(V g)|| / ||g||, hack-ward fraction in [0, 1]."""
-    cos_signed: float | None = None
-    """sum_i (V g)_i / ||g||: also counts what points away from the hack."""
-    energy: float | None = None
-    """sum_m ||V_m g_m||^2 / ||g||^2: how much of the gradient lies along V, in [0, 1]."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +65,8 @@ class Along:
 class Projection:
     """What is done with V: measured only (`target` none), or removed from the gradient or from the update."""
 
-    basis: Basis | None = None
+    basis: Basis = field(default_factory=dict)
+    """Empty without V."""
     target: Literal["none", "grad", "update"] = "none"
     gate: GateName = "no_gate"
     overshoot: float = 1.0
@@ -89,9 +77,7 @@ class Projection:
     """Take no direction out: make the whole vector as short as what would be left. The control for a smaller step."""
 
     def apply(self, vectors: Vectors) -> tuple[dict[str, Float[Tensor, " _n"]], float]:
-        """(projected vectors, fraction of all modules in which the gate removed anything). ValueError without V."""
-        if self.basis is None:
-            raise ValueError("no V to project with")
+        """(projected vectors, fraction of all modules in which the gate removed anything)."""
         kept, fired = {}, 0
         for name, g in vectors.items():
             v = self.basis[name]
@@ -110,7 +96,7 @@ class Projection:
         ||e||^2 per module, as (its mean, the fraction of modules in which it is within a tenth of 1). Modules with nothing
         to take are left out; Nones where there is no other, or where nothing is to be removed at all.
         """
-        if self.basis is None or self.target == "none":
+        if self.target == "none":
             return None, None
         shares = []
         for name, g in before.items():
@@ -138,26 +124,29 @@ def project_vector(
     return kept, removed
 
 
-def profile(vectors: Vectors, basis: Basis | None) -> dict[str, Along]:
+def profile(vectors: Vectors, basis: Basis) -> dict[str, Along]:
     """Every module against its V, read from the device at once; empty without V."""
-    if basis is None:
+    if not basis or not vectors:
         return {}
     rows = []
     for name, g in vectors.items():
         c = basis[name] @ g
         rows.append(torch.stack([c.relu().norm(), c.sum(), c.norm(), g.norm()]))
-    numbers = torch.stack(rows).tolist() if rows else []
-    return {name: Along(len(basis[name]), *row) for name, row in zip(vectors, numbers, strict=True)}
+    return {n: Along(len(basis[n]), *row) for n, row in zip(vectors, torch.stack(rows).tolist(), strict=True)}
 
 
-def overall(found: Mapping[str, Along]) -> Hackward:
-    """All modules together, from each one's."""
+def overall(found: Mapping[str, Along]) -> dict[str, float | None]:
+    """All modules together, from each one's; Nones where no module has both directions and a gradient.
+
+    cos: hack-ward fraction ||relu(V g)|| / ||g|| in [0, 1], its mean over those modules. cos_signed: the same of
+    sum_i (V g)_i / ||g||, which also counts what points away from the hack. energy: sum_m ||V_m g_m||^2 / ||g||^2 in [0, 1].
+    """
     seen = [m for m in found.values() if m.known]
     if not seen:
-        return Hackward()
+        return dict.fromkeys(("cos", "cos_signed", "energy"))
     energy = sum(m.along**2 for m in seen) / sum(m.norm**2 for m in found.values())
     signed = sum(m.signed / max(m.norm, TINY) for m in seen)
-    return Hackward(sum(m.cos for m in seen) / len(seen), signed / len(seen), energy)
+    return {"cos": sum(m.cos for m in seen) / len(seen), "cos_signed": signed / len(seen), "energy": energy}
 
 
 def norm_of(vectors: Vectors) -> float:

@@ -20,7 +20,7 @@ from projected_grpo.measures import Rows, StepResult, channel_columns, check_gra
 from projected_grpo.model.learner import Batch, Learner
 from projected_grpo.model.logprobs import completion_logps
 from projected_grpo.parallel import World
-from projected_grpo.projection import Basis, Projection
+from projected_grpo.projection import Basis, Projection, norm_of
 from projected_grpo.records import Sample
 
 NO_INTERVENTION, NO_CONTEXT = Intervention(), StepContext()
@@ -106,7 +106,7 @@ def run_step(
     columns, modules = projection_columns(stages, projection, fired + fired_on_update)
     columns |= {
         "kl": totals["kl"] / max(totals["tokens"], 1) if objective.kind != "nll" and objective.beta > 0 else None,
-        "delta_S_norm": adapter.norm(), "channels": channels,
+        "delta_S_norm": norm_of(adapter.values()), "channels": channels,
     }  # fmt: skip
     adapter.zero_grad()
     timing = {"backward": accumulated - began, "optimizer": time.perf_counter() - accumulated}
@@ -133,7 +133,7 @@ def make_batch(
 
 
 def backward(
-    learner: Learner, batch: StepBatch, basis: Basis | None, intervention: Intervention, step: int, per_sample: bool
+    learner: Learner, batch: StepBatch, basis: Basis, intervention: Intervention, step: int, per_sample: bool
 ) -> Rows:
     """Runs all micro-batches. Gradients accumulate in the adapter; returns the samples' columns and their totals."""
     samples, adapter = batch.samples, learner.adapter

@@ -26,7 +26,7 @@ from projected_grpo.adapters.base import Adapter
 from projected_grpo.adapters.lora_adapter import WARM_RATIO, warm_point
 from projected_grpo.arms import OF_EQUAL_REMOVAL, Control
 from projected_grpo.channels.policy import nll, policy_loss
-from projected_grpo.data.pairs import HELD_OUT, load_pairs, pairs_hash, resampled, split
+from projected_grpo.data.pairs import load_pairs, pairs_hash, resampled, split
 from projected_grpo.ledger.console import progress
 from projected_grpo.ledger.errors import BadInput, NonFinite
 from projected_grpo.ledger.files import write_atomic
@@ -161,8 +161,6 @@ class Extraction:
     prompt_setup: str = "no_intervention"
     seed: int = 0
     """Of random directions."""
-    held_out: float = HELD_OUT
-    """Share of each mechanism's pairs that V never sees."""
     share: float = 0.0
     """Of the update's energy, that directions of the control random_share remove."""
 
@@ -174,12 +172,12 @@ class Extraction:
 
     def sides(self, pairs: Sequence[Pair], loaded: LoadedModel) -> list[Sides]:
         """Returns the completions of the training pairs. BadInput as in `pair_sides`."""
-        chosen = resampled(split(pairs, self.held_out)[0], self.pairs_draw)
+        chosen = resampled(split(pairs)[0], self.pairs_draw)
         return pair_sides(chosen, loaded, self.hint, self.prompt_setup, self.control)
 
     def single_sides(self, pairs: Sequence[Pair], loaded: LoadedModel) -> list[Sides]:
         """Returns every completion of the held-out pairs with a row each: D then holds gradients."""
-        rows = pair_sides(split(pairs, self.held_out)[1], loaded, self.hint, self.prompt_setup)
+        rows = pair_sides(split(pairs)[1], loaded, self.hint, self.prompt_setup)
         return [(replace(side, advantage=1.0),) for row in rows for side in row]
 
     def terms(
@@ -331,10 +329,8 @@ def check_meta(path: Path, meta: Mapping[str, str], identity: Mapping[str, str],
     needed = identity if control is None else {**identity, "control": control}
     for key, here in needed.items():
         if (there := meta.get(key)) != here:
-            raise BadInput(
-                f"--vhack {path}: made for {key}={there}, but this run has {key}={here}; extract it again with this run's "
-                "preset and arguments (`just extract-vhack`)"
-            )
+            mend = "extract it again with this run's preset and arguments (`just extract-vhack`)"
+            raise BadInput(f"--vhack {path}: made for {key}={there}, but this run has {key}={here}; {mend}")
 
 
 def same_coordinates(v: VBasis, probes: Mapping[str, Tensor], sizes: Mapping[str, int]) -> str:
@@ -354,9 +350,9 @@ def cut(v: VBasis, k_use: int = 0, noise_floor: float = 0.0) -> VBasis:
     singular values pooled over modules. BadInput for random directions of equal energy, as a part of them holds less, and
     for more rows than any module has."""
     if (k_use or noise_floor) and v.meta.get("control") in OF_EQUAL_REMOVAL:
+        how = f"--k-use {k_use}, --noise-floor {noise_floor}: rows of --control {v.meta['control']}"
         raise BadInput(
-            f"--k-use {k_use}, --noise-floor {noise_floor}: V is of --control {v.meta['control']}, whose rows remove as "
-            "much as V only all together; extract it with the --k of the V that it is to match"
+            f"{how} remove as much as V only all together; extract it with the --k of the V that it is to match"
         )
     if k_use > (most := max(map(len, v.singular_values.values()), default=0)):
         raise BadInput(f"--k-use {k_use}: no module of this V has more than {most} directions; leave it out to use all")

@@ -5,9 +5,8 @@ The forward of an adapted Linear is y = x W'^T + b with the folded weight W' = W
 and training read the same W', so the policy that is trained is the one that was sampled, to the bit. In bfloat16 W' is
 rounded at random (`rounded_at_random`): to the nearest, a small delta_weight would be lost.
 
-Custom autograd Functions keep x and no other activation. While a sink is set it also gives the sink the gradient of
-every sample of the batch, [b, n] float32, before they are summed. What the sink does with them (project on V, take norms) is
-not the adapter's affair, so no adapter knows of v_hack and large per-sample gradients need not be kept.
+Custom autograd Functions keep x and no other activation. A sink, while one is set, receives the gradient of every sample of
+the batch, [b, n] float32, before they are summed: so no adapter knows of V, and large per-sample gradients need not be kept.
 
 theta = 0 is the base model bit for bit in every type.
 """
@@ -48,11 +47,6 @@ def rounded_at_random(values: Float[Tensor, "d_out d_in"], name: str) -> Float[T
     # A bfloat16 is the upper half of a float32: a carry from the lower half, r / 2^16 of the time, is the next number away
     # from zero, and without one the rest is cut off.
     return ((values.view(torch.int32) + below) & -(2**16)).view(torch.float32).to(torch.bfloat16)
-
-
-def reduce_dtype(weight: Tensor) -> torch.dtype:
-    """Type of theta and of every reduction: float32, or float64 for a float64 model."""
-    return torch.float64 if weight.dtype == torch.float64 else torch.float32
 
 
 def mm_float32(a: Float[Tensor, "*b m k"], b: Float[Tensor, "*b k n"]) -> Float[Tensor, "*b m n"]:
@@ -112,7 +106,7 @@ class AdaptedLinear(nn.Module, ABC):
         """Returns W' in the type of W."""
         if self.base is not None:
             return self.weight
-        whole = self.weight.to(reduce_dtype(self.weight)) + self.delta_weight(theta)
+        whole = self.weight.to(torch.promote_types(self.weight.dtype, torch.float32)) + self.delta_weight(theta)
         return rounded_at_random(whole, self.name) if self.weight.dtype == torch.bfloat16 else whole
 
     @abstractmethod
@@ -218,10 +212,6 @@ class Adapter:
         """Forget accumulated gradients."""
         for p in self.vectors.values():
             p.grad = None
-
-    def norm(self) -> float:
-        """Norm of all trainable coordinates together."""
-        return float(torch.linalg.vector_norm(torch.stack([p.detach().norm() for p in self.vectors.values()])))
 
     def checksum(self) -> int:
         """Returns the CRC-32 of all trainable coordinates: the same bits, the same number."""

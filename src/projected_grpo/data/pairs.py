@@ -109,8 +109,8 @@ def name_of(source: str, pairs: Sequence[Pair]) -> str:
     return source if source in WRITTEN else pairs_hash(pairs)[:8]
 
 
-def split(pairs: Sequence[Pair], share: float = HELD_OUT) -> tuple[tuple[Pair, ...], tuple[Pair, ...]]:
-    """(training, held-out) pairs: of each mechanism the share (a fifth, rounded up) whose names hash lowest is held out.
+def split(pairs: Sequence[Pair]) -> tuple[tuple[Pair, ...], tuple[Pair, ...]]:
+    """(training, held-out) pairs: of each mechanism the fifth (rounded up) whose names hash lowest is held out.
 
     Depends on names only, so the same pair is held out whatever the order or the selection of mechanisms.
     BadInput when a side would be empty.
@@ -120,7 +120,7 @@ def split(pairs: Sequence[Pair], share: float = HELD_OUT) -> tuple[tuple[Pair, .
         names = sorted(
             (p.name for p in pairs if p.mechanism == mechanism), key=lambda n: hashlib.sha256(n.encode()).hexdigest()
         )
-        held |= set(names[: math.ceil(share * len(names))])
+        held |= set(names[: math.ceil(HELD_OUT * len(names))])
     train = tuple(p for p in pairs if p.name not in held)
     test = tuple(p for p in pairs if p.name in held)
     if not train or not test:
@@ -156,13 +156,13 @@ def composition_of(pair: Pair) -> str:
     return " ".join([found[1], *(names[w] for w in words)]) if set(words) <= names.keys() else statement
 
 
-def unseen_pairs(source: str, pairs: Sequence[Pair], share: float = HELD_OUT) -> tuple[Pair, ...]:
+def unseen_pairs(source: str, pairs: Sequence[Pair]) -> tuple[Pair, ...]:
     """The pairs of a source that judge a V made from its training pairs: the held-out ones whose composition no training
     pair has in other constants.
 
     The toy world's held-out pairs mostly repeat a composition of the training pairs, so new ones are drawn for it.
     """
-    train, held_out = split(pairs, share)
+    train, held_out = split(pairs)
     seen = {composition_of(p) for p in train}
     unseen = tuple(p for p in held_out if composition_of(p) not in seen)
     if source != "toy":

@@ -48,9 +48,9 @@ class VHack(vhack.VBasis):
         """The top k directions per module of the training pairs' gradient differences.
 
         name: what --model calls this model in this project's scripts; empty: where it was loaded from. how: fields of
-        vhack.Extraction, such as k=32, loss="nll", control="random" or "placebo", pairs_draw, held_out=.2 (the share of each
-        mechanism's pairs that V never sees), and for prompts that are messages hint and prompt_setup. The model is left in
-        evaluation mode and, with an adapter of this project's, without gradients; its parameters as they were.
+        vhack.Extraction, such as k=32, loss="nll", control="random" or "placebo", pairs_draw, and for prompts that are
+        messages hint and prompt_setup. The model is left in evaluation mode and, with an adapter of this project's, without
+        gradients; its parameters as they were.
 
         Raises BadInput on too few pairs, a pair that does not fit the context, or a model without an adapter; NonFinite,
         naming module and pair.
@@ -94,7 +94,7 @@ class VHack(vhack.VBasis):
         coordinates, given = coordinates_of(model), as_pairs(pairs)
         coordinates.check_made_for(self, pairs_hash=pair_sets.pairs_hash(given))
         loaded, made = _loaded(coordinates, tokenizer), Extraction.of(self.meta)
-        unseen = pair_sets.unseen_pairs("", given, made.held_out)
+        unseen = pair_sets.unseen_pairs("", given)
         if not unseen:
             raise BadInput("every held-out pair repeats a training pair's prompt: nothing is left to verify V on")
         sides = vhack.pair_sides(unseen, loaded, made.hint, made.prompt_setup)

@@ -44,7 +44,8 @@ def intervention_for(config: Gradient, loaded: LoadedModel, adapter: Adapter, v:
             prompt_state=prompt_state_of(loaded, adapter, config.token_budget),
         )
     )  # fmt: skip
-    if found.by_prompt and (weights := config.channels_on):
+    weights = [name for name in ("alpha", "trace_weight", "taid_weight") if getattr(config, name)]
+    if found.by_prompt and weights:
         raise BadInput(
             f"{flag(weights[0])} {getattr(config, weights[0])}: --arm {arm.name} has other coordinates for every prompt, "
             "which an auxiliary loss's gradient would not reach; leave one of the two out"

@@ -192,7 +192,7 @@ def by_autograd(adapter):
 
     def plainly(layer, x):
         change = layer.delta_weight(layer.theta) if layer.enabled else 0.0
-        return functional.linear(x, layer.base_weight() + change, layer.bias)
+        return functional.linear(x, (layer.weight if layer.base is None else layer.base) + change, layer.bias)
 
     for layer in adapter.layers.values():
         layer.forward = functools.partial(plainly, layer)

@@ -98,10 +98,6 @@ class AdaptedLinear(nn.Module, ABC):
         """Returns what `summed` has put off until the end of `Adapter.folded`; None if it puts nothing off."""
         return None
 
-    def base_weight(self) -> Float[Tensor, "d_out d_in"]:
-        """Returns W."""
-        return self.weight if self.base is None else self.base.to(self.weight.device)
-
     def folded_weight(self, theta: Tensor) -> Float[Tensor, "d_out d_in"]:
         """Returns W' in the type of W."""
         if self.base is not None:
@@ -115,7 +111,7 @@ class AdaptedLinear(nn.Module, ABC):
 
     def forward(self, x: Tensor) -> Tensor:
         if not self.enabled:
-            return F.linear(x, self.base_weight(), self.bias)
+            return F.linear(x, self.weight if self.base is None else self.base.to(self.weight.device), self.bias)
         if torch.is_grad_enabled():
             kept: list = []
             return _Product.apply(_Keep.apply(x, self.theta, kept), self.theta, self, kept, x.requires_grad)
@@ -306,8 +302,7 @@ def replace_targets(
 ) -> dict[str, AdaptedLinear]:
     """Freeze the model and put an adapted Linear in place of each target, with a bar that says `what` takes so long.
     BadInput when the model has none of a name: it would be trained in part."""
-    for p in model.parameters():
-        p.requires_grad_(False)
+    model.requires_grad_(False)
     found = [(n, m) for n, m in model.named_modules() if isinstance(m, nn.Linear) and n.rpartition(".")[2] in TARGETS]
     there = {name.rpartition(".")[2] for name, _ in found}
     if lacking := [t for t in TARGETS if t not in there]:
@@ -317,8 +312,6 @@ def replace_targets(
         )
     layers = {}
     for name, linear in progress(found, what):
-        layer = make(name, linear)
-        parent, _, child = name.rpartition(".")
-        setattr(model.get_submodule(parent), child, layer)
-        layers[name] = layer
+        layers[name] = make(name, linear)
+        model.set_submodule(name, layers[name])
     return layers

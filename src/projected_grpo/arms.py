@@ -14,11 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-if TYPE_CHECKING:
-    import torch
-
-
-GATES: "Mapping[str, Callable[[torch.Tensor], torch.Tensor]]" = {
+GATES: Mapping[str, Callable[[Any], Any]] = {
     "one_sided": lambda c: c.relu(),
     "no_gate": lambda c: c,
     "reverse": lambda c: 2 * c,
@@ -52,7 +48,6 @@ class Recipe:
     """How V is removed."""
 
     gate: GateName
-    """What is removed (arms.py)."""
     project: Target
     """From the gradient, or from the update that the optimizer made of it."""
 

@@ -45,20 +45,16 @@ def from_chat(chat: Sequence[Mapping[str, Any]]) -> Messages:
 
 
 def messages_for(messages: Messages, hint: str, prompt_setup: str, place: str = "") -> list[dict[str, str]]:
-    """The chat messages a model is given: prompt set-up first, then the hint.
-
-    BadInput, naming the place, when the hint is unknown or does not fit the prompt (a hint that silently does nothing is no
-    hint).
-    """
-    where = f"{place}: --hint {hint}" if place else f"--hint {hint}"
+    """The chat messages a model is given: prompt set-up first, then the hint. BadInput, naming the place, when the hint is
+    unknown or does not fit the prompt: a hint that silently does nothing is no hint."""
     out = as_chat(messages)
     if prompt_setup == "inoculation":
-        out = [m for m in out if m["role"] != "system"]
-        out.insert(0, {"role": "system", "content": INOCULATION_SYSTEM_PROMPT})
+        system = {"role": "system", "content": INOCULATION_SYSTEM_PROMPT}
+        out = [system, *(m for m in out if m["role"] != "system")]
     try:
         return apply_hint(out, hint)
     except ValueError as e:
-        raise BadInput(f"{where}: {e}") from e
+        raise BadInput(f"{place}: --hint {hint}: {e}".removeprefix(": ")) from e
 
 
 SOLVED = "\nCorrect solution:\n\n{attempt}\n\n\n\nCorrectly solve the original question.\n"
@@ -92,11 +88,8 @@ def apply_template(tokenizer: Any, chat: Sequence[Mapping[str, str]], place: str
 def render(
     messages: Messages, hint: str, prompt_setup: str, tokenizer: Any, context: int, room: int, place: str
 ) -> tuple[str, tuple[int, ...]]:
-    """Prompt text (special tokens visible, thinking off) and its token ids.
-
-    `context` and `room` are in tokens. BadInput when prompt + `room` does not fit the model's context, or as in
-    apply_template.
-    """
+    """Prompt text (special tokens visible, thinking off) and its token ids. BadInput as in apply_template, or when prompt +
+    `room` do not fit the model's `context`, both in tokens."""
     text = apply_template(tokenizer, messages_for(messages, hint, prompt_setup, place), place)
     ids = tuple(tokenizer(text, add_special_tokens=False)["input_ids"])
     if len(ids) + room > context:

@@ -27,10 +27,6 @@ class Problem:
     difficulty: str = ""
 
 
-INFORMED_PAIRS = frozenset({"small-informed"})
-"""Pair sets that were written after the hack was seen to emerge: a V from them knows what to look for."""
-
-
 @dataclass(frozen=True)
 class Pair:
     """A hand-written contrast: one prompt, a completion that hacks its evaluation and one that solves the problem."""

@@ -42,10 +42,6 @@ RAW = "as it is"
 """Role of a prompt that is text already: no chat template is put around it."""
 PairLoss = Literal["nll", "grpo"]
 Differences = dict[str, Float[Tensor, "pairs _n"]]
-SV_EPS = 1e-5
-"""Directions with a singular value below this fraction of the module's largest are rounding errors."""
-PROBE_TOLERANCE = 0.02
-"""Largest relative difference between two fingerprints of one singular basis."""
 
 # ---------------------------------------------------------------- completions
 
@@ -103,7 +99,7 @@ def basis_of(d: Float[Tensor, "pairs n"], k: int) -> tuple[Float[Tensor, "k2 n"]
     Fewer than k rows when D has lower rank; none when D is zero.
     """
     _, s, vh = torch.linalg.svd(d, full_matrices=False)
-    keep = min(k, int((s > SV_EPS * s[0]).sum())) if s.numel() and s[0] > 0 else 0
+    keep = min(k, int((s > 1e-5 * s[0]).sum())) if s.numel() and s[0] > 0 else 0  # smaller ones are rounding errors
     v, s = vh[:keep], s[:keep]
     along = d @ v.T
     votes = torch.sign(along).sum(0)
@@ -340,7 +336,7 @@ def same_coordinates(v: VBasis, probes: Mapping[str, Tensor], sizes: Mapping[str
         if there.get(name) != sizes.get(name):
             return f"{name} has {there.get(name)} coordinates there, {sizes.get(name)} here"
         gap = (probes[name] - v.probes[name]).norm() / probes[name].norm().clamp(min=1e-12)
-        if gap > PROBE_TOLERANCE:
+        if gap > 0.02:  # more than two fingerprints of one basis ever differ
             return f"{name} is written in another singular basis (fingerprints differ by {float(gap):.3f})"
     return ""
 

@@ -16,7 +16,6 @@ from typing import Any
 from projected_grpo.arms import ARMS, OF_EQUAL_REMOVAL, RECIPE
 from projected_grpo.config import TrainConfig
 from projected_grpo.ledger.errors import BadInput
-from projected_grpo.records import INFORMED_PAIRS
 from projected_grpo.verdicts import comparison
 from projected_grpo.verdicts.comparison import OF_ADAPTER, OF_BASE, OF_CHANNEL, OF_RANK, OF_SEED, of_arms
 from projected_grpo.verdicts.finished_runs import Run
@@ -92,9 +91,9 @@ def base_name(run: Run) -> str:
 
 
 def informed(run: Run) -> bool:
-    """Returns whether it used a V from pairs that were written when the hack had been seen."""
+    """Returns whether it used a V from pairs that were written when the hack had been seen: it knows what to look for."""
     arm = ARMS.get(run.arm)
-    return arm is not None and arm.vhack is not None and run.facts.get("vhack.pairs") in INFORMED_PAIRS
+    return arm is not None and arm.vhack is not None and run.facts.get("vhack.pairs") == "small-informed"
 
 
 def setting(run: Run, name: str) -> Any:

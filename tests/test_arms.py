@@ -52,14 +52,11 @@ def test_projected_is_the_recipe_in_every_preset_and_its_controls_differ_in_v_al
         assert method(typed("full", control)) == {**projected, "arm": control}
 
 
-def test_the_v_of_the_queue_is_that_of_extract_vhack():
-    queue = cli.parse(presets(ExtractConfig), "", list(links_of("toy")["extract_none_41"].argv[1:]))
+def test_the_v_of_the_queue_is_that_of_extract_vhack_and_directions_of_a_share_are_drawn_once_its_run_has_ended():
+    links = links_of("toy")
+    queue = cli.parse(presets(ExtractConfig), "", list(links["extract_none_41"].argv[1:]))
     assert queue.pairs_draw == 41  # a replicate has a V of its own
     assert dataclasses.replace(queue, out=Path(), pairs_draw=0) == presets(ExtractConfig)["toy"]
-
-
-def test_random_directions_of_projecteds_share_are_drawn_once_its_run_has_ended():
-    links = links_of("toy")
     extract = links["extract_random_share_42"]
     assert "train_projected_42" in extract.needs
     assert flags(extract)["--share-of"] == str(links["train_projected_42"].out)

@@ -154,20 +154,12 @@ FRAMEWORKS = {"in_verifiers": {"verifiers", "httpx"}, "in_inspect": {"inspect_ai
 
 
 def test_the_grader_imports_the_standard_library_and_itself_only():
-    files = sorted((SRC / "loophole_grader").rglob("*.py"))
-    assert files
-    for path in files:
-        siblings = {p.stem for p in path.parent.glob("*.py")}  # the runner is a script and finds its neighbours by path
-        tops = {n.split(".")[0] for n in imports_of(path)}
-        assert (
-            tops - FRAMEWORKS.get(path.stem, set()) <= set(sys.stdlib_module_names) | {"loophole_grader"} | siblings
-        ), path.name
-
-
-def test_nothing_in_the_grader_imports_a_framework_unasked():
-    """Only what verifiers asks for by its name reaches such a page, and then inside a function."""
+    """And no framework unasked: only what verifiers asks for by its name reaches such a page, and then inside a function."""
     assert brings(["verifiers", "inspect_ai"], ["loophole_grader", "loophole_grader.reward_function"]) == [[]]
     for path in (SRC / "loophole_grader").rglob("*.py"):
+        siblings = {p.stem for p in path.parent.glob("*.py")}  # the runner is a script and finds its neighbours by path
+        allowed = set(sys.stdlib_module_names) | {"loophole_grader"} | siblings | FRAMEWORKS.get(path.stem, set())
+        assert {n.split(".")[0] for n in imports_of(path)} <= allowed, path.name
         assert path.stem == "__init__" or not {n.split(".")[-1] for n in imports_of(path)} & set(FRAMEWORKS), path
 
 

@@ -113,14 +113,9 @@ def test_two_subspaces_are_two_and_a_module_that_is_spanned_whole_says_nothing()
 # ---------------------------------------------------------------- the script
 
 
-@pytest.fixture
-def both(vhack_file):
-    return vhack_file("none"), vhack_file("none", "--loss", "grpo")
-
-
 @pytest.mark.slow
-def test_both_losses_give_two_v_of_the_tiny_model(script, both, tmp_path):
-    code, out, err = script("compare", *both, "--out", "angles.txt")
+def test_both_losses_give_two_v_of_the_tiny_model(script, vhack_file, tmp_path):
+    code, out, err = script("compare", vhack_file(), vhack_file("none", "--loss", "grpo"), "--out", "angles.txt")
     assert code == 0, err
     assert "two bases" in out
     for what in ("kind of module", "q_proj", "down_proj", "max °", "loss", "nll", "grpo"):

@@ -84,9 +84,7 @@ _4B = {
     # A step that measures each sample's gradient runs every prompt once a row, with two products in the place of one.
     "per_sample_every": 10,
 }  # fmt: skip
-_FAST = {
-    **_4B, "steps": 60, "prompts_per_step": 4, "n_problems": 20, "teacher_pool": "out/probe_distill/teacher_pool"
-}  # fmt: skip
+_FAST = {**_4B, "steps": 60, "prompts_per_step": 4, "n_problems": 20, "teacher_pool": "out/probe_distill/teacher_pool"}
 _FULL = {**_4B, "steps": 200, "prompts_per_step": 32, "n_problems": 116, "rollout_batch": 256}
 
 PRESETS: Mapping[str, Preset] = {

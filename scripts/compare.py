@@ -50,9 +50,9 @@ def of_v(a: Path, b: Path) -> tuple[str, str, int]:
         raise BadInput(f"{a} and {b}: {why}; extract both from one model, on one machine")
     if not (modules := compared(one.basis, other.basis)):
         raise BadInput(f"{a} and {b}: no module in which both have directions; extract them again")
-    body = []
-    for kind in (*dict.fromkeys(m.kind for m in modules), "all"):
-        members = [m for m in modules if kind in (m.kind, "all")]
+    kinds, body = [m.name.rpartition(".")[2] for m in modules], []  # q_proj, k_proj, ...
+    for kind in (*dict.fromkeys(kinds), "all"):
+        members = [m for m, of in zip(modules, kinds, strict=True) if kind in (of, "all")]
         degrees = [math.degrees(angle) for m in members for angle in m.angles]
         angles = [f"{x:.2f}" for x in (min(degrees), fmean(degrees), max(degrees))]
         shares = [f"{x:.4f}" for x in (fmean(m.overlap for m in members), fmean(m.null for m in members))]

@@ -45,7 +45,7 @@ def main() -> int:
     if config.problems:  # a link would refuse them hours later
         own = presets(TrainConfig)[config.preset]
         check_problems("--problems", config.problems, own.hint, own.prompt_setup)
-    elif not preset.on_cpu:
+    elif not preset.threads:
         logger.warning(
             f"no problems=FILE: preset {config.preset} takes the 12 built-in problems, to train and to evaluate on; the "
             "benchmark's file is described in docs/use.md"
@@ -53,15 +53,15 @@ def main() -> int:
     if config.dry:
         for link in links:
             print(f"{link.minutes / 60:8.2f} h  {link.name:28} {shlex.join(('python', *link.argv))}")
-        where = "one core" if preset.on_cpu else "one H100"
+        where = "one core" if preset.threads else "one H100"
         print(f"{sum(link.minutes for link in links) / 60:8.2f} h  on {where}, {len(links)} links")
         return 0
     if config.backend == "local":
         code = run_chain(links, config.home)
         bottom_line(config.home, "🟢" if code == 0 else "🔴", f"chain of {len(links)} links: exit code {code}")
         return code
-    at_once = (os.cpu_count() or 1) // preset.threads if preset.on_cpu else len(visible_gpus())
-    pueue = Pueue(f"projected_grpo-{'cpu' if preset.on_cpu else 'gpu'}", max(1, at_once))
+    at_once = (os.cpu_count() or 1) // preset.threads if preset.threads else len(visible_gpus())
+    pueue = Pueue(f"projected_grpo-{'cpu' if preset.threads else 'gpu'}", max(1, at_once))
     backend = Slurm(tuple(shlex.split(config.slurm))) if config.backend == "slurm" else pueue
     for name, action, job_id, after in enqueue(links, config.home, backend):
         waits = f" after {' '.join(after)}" if after else ""

@@ -50,13 +50,13 @@ def main() -> None:
     adapter = attach(config, loaded)
     sides, single = how.sides(pairs, loaded), how.single_sides(pairs, loaded)
     open_run(run, "extract_vhack_grad", config)
-    n = 1 + sides[-1].row
+    n = len(sides)
     logger.info(f"{n} training pairs ({len(single) // 2} held out)")
     if config.control != "clean":
-        gap = sum(s.advantage * len(s.completion_ids) for s in sides) / n
+        gap = sum(s.advantage * len(s.completion_ids) for row in sides for s in row) / n
         logger.info(f"mean length gap {gap:+.1f} tokens (SHOULD be near 0, ELSE V sees length)")
-    show_text("first prompt, as the model reads it", loaded.tokenizer.decode(sides[0].prompt_ids))
-    show_text("first completion", loaded.tokenizer.decode(sides[0].completion_ids))
+    show_text("first prompt, as the model reads it", loaded.tokenizer.decode(sides[0][0].prompt_ids))
+    show_text("first completion", loaded.tokenizer.decode(sides[0][0].completion_ids))
 
     facts = {
         **identity_of(loaded, adapter),

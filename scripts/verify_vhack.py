@@ -21,18 +21,18 @@ def main() -> int:
 
     if config.vhack == Path():
         raise BadInput("--vhack is empty: name the artefact to verify; make one with `just extract-vhack`")
-    meta = vhack.read_meta(config.vhack)
+    meta = vhack.read_vhack(config.vhack, tensors=False).meta
     vhack.check_meta(config.vhack, meta, {"model": config.model, "adapter": config.adapter}, None)
     loaded = load(config)
     adapter = attach(config, loaded)
     v = vhack.load_vhack(config.vhack, loaded, adapter, None)
     how = vhack.Extraction.of(meta)
     pairs = vhack.pairs_of(meta, config.pairs, "held-out pairs are only known to be unseen in the same set")
-    held_out = unseen_pairs(config.pairs, pairs, how.held_out)
+    held_out = unseen_pairs(config.pairs, pairs)
     sides = vhack.pair_sides(held_out, loaded, how.hint, how.prompt_setup)
     # The same loss as V was made with: nll and grpo weigh long completions differently.
     d = how.differences(loaded, adapter, sides, config.token_budget)
-    seen = vhack.held_out_numbers(v.basis, d, vhack.RANDOM_BASES, config.seed)
+    seen = vhack.held_out_numbers(v.basis, d, config.seed)
     log_to(config.vhack.with_name("verify.txt"))
     verdict = vhack_verdict(seen, [p.mechanism for p in held_out])
 

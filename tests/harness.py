@@ -11,6 +11,7 @@ import sys
 import tempfile
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from jaxtyping import install_import_hook
@@ -191,7 +192,7 @@ def by_autograd(adapter):
 
     def plainly(layer, x):
         change = layer.delta_weight(layer.theta) if layer.enabled else 0.0
-        return functional.linear(x, layer.base_weight() + change, layer.bias)
+        return functional.linear(x, (layer.weight if layer.base is None else layer.base) + change, layer.bias)
 
     for layer in adapter.layers.values():
         layer.forward = functools.partial(plainly, layer)
@@ -204,7 +205,7 @@ def by_autograd(adapter):
 
 def measure(vectors, basis):
     """Hack-ward fractions of a gradient, averaged over modules, and its energy along V."""
-    return overall(profile(vectors, basis))
+    return SimpleNamespace(**overall(profile(vectors, basis)))
 
 
 def shake(adapter, seed=0, scale=0.05):

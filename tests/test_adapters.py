@@ -89,15 +89,9 @@ def test_zero_is_the_base_model_bit_for_bit(cache, dtype, kind):
         assert not torch.equal(logits(loaded), base)
 
 
-def test_every_linear_of_every_layer_is_adapted(tiny, adapter):
+def test_every_linear_is_adapted_and_the_old_weights_come_back_even_when_the_rollout_fails(tiny, adapter):
     assert len(adapter.sizes) == 7 * tiny.model.config.num_hidden_layers
-    if adapter.kind == "antipasto":
-        assert all(n == min(adapter.layers[m].weight.shape) for m, n in adapter.sizes.items())
-    trainable = [n for n, p in tiny.model.named_parameters() if p.requires_grad]
-    assert len(trainable) == len(adapter.sizes)
-
-
-def test_the_old_weights_come_back_even_when_the_rollout_fails(adapter):
+    assert sum(p.requires_grad for p in tiny.model.parameters()) == len(adapter.sizes)
     shake(adapter)
     before = {n: m.weight.clone() for n, m in adapter.layers.items()}
     with pytest.raises(RuntimeError, match="boom"), adapter.folded():  # noqa: PT012 - what is folded, and a fault in it
@@ -200,13 +194,6 @@ def test_the_summed_gradient_is_the_same_where_weights_are_folded(tiny64, adapte
     for name, g in adapter64.gradient().items():
         torch.testing.assert_close(g, apart[name], rtol=1e-9, atol=1e-12)
         assert adapter64.layers[name].gathered() is None, "nothing is kept afterwards"
-
-
-def test_a_theta_that_changes_while_its_weight_is_folded_is_an_error(adapter64):
-    """Its gradient would be that of two thetas."""
-    with pytest.raises(RuntimeError, match="theta changed while its weight was folded"), adapter64.folded():
-        shake(adapter64, seed=5)
-    assert all(layer.base is None for layer in adapter64.layers.values())
 
 
 @pytest.mark.parametrize(("dtype", "kind"), [("float32", "antipasto"), ("bfloat16", "antipasto"), ("float32", "lora")])

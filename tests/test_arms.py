@@ -8,7 +8,7 @@ import pytest
 from harness import flags
 
 from projected_grpo.arms import ARMS, RECIPE, arms_of
-from projected_grpo.config import ExtractConfig, TrainConfig, with_recipe
+from projected_grpo.config import ExtractConfig, TrainConfig
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.presets import PRESETS, presets
 from projected_grpo.queue.chains import chain_of
@@ -52,14 +52,11 @@ def test_projected_is_the_recipe_in_every_preset_and_its_controls_differ_in_v_al
         assert method(typed("full", control)) == {**projected, "arm": control}
 
 
-def test_the_v_of_the_queue_is_that_of_extract_vhack():
-    queue = cli.parse(presets(ExtractConfig), "", list(links_of("toy")["extract_none_41"].argv[1:]))
+def test_the_v_of_the_queue_is_that_of_extract_vhack_and_directions_of_a_share_are_drawn_once_its_run_has_ended():
+    links = links_of("toy")
+    queue = cli.parse(presets(ExtractConfig), "", list(links["extract_none_41"].argv[1:]))
     assert queue.pairs_draw == 41  # a replicate has a V of its own
     assert dataclasses.replace(queue, out=Path(), pairs_draw=0) == presets(ExtractConfig)["toy"]
-
-
-def test_random_directions_of_projecteds_share_are_drawn_once_its_run_has_ended():
-    links = links_of("toy")
     extract = links["extract_random_share_42"]
     assert "train_projected_42" in extract.needs
     assert flags(extract)["--share-of"] == str(links["train_projected_42"].out)
@@ -67,9 +64,9 @@ def test_random_directions_of_projecteds_share_are_drawn_once_its_run_has_ended(
 
 def test_only_what_is_typed_stands_against_an_arms_own_recipe():
     config = dataclasses.replace(typed("toy", "projected"), arm="literal")
-    assert with_recipe(config).recipe == ARMS["literal"].recipe
+    assert config.with_recipe().recipe == ARMS["literal"].recipe
     with pytest.raises(BadInput, match="literal: is one_sided on the gradient, not no_gate on the applied update"):
-        with_recipe(config, ["gate", "project"]).validate()
+        config.with_recipe(["gate", "project"]).validate()
     with pytest.raises(BadInput, match="--arm literal"):
         config.validate()  # made by hand, and not what its name says
 

@@ -194,9 +194,9 @@ def test_extracted_here_is_what_the_script_extracts(cache, vhack_file, script):
         seed=41,
     )  # fmt: skip
     assert all(torch.equal(v.basis[n], rows) for n, rows in theirs.basis.items())
-    own = {"modes", "held_out", "pairs"}  # what was given here are the pairs themselves, not the name of their set
+    own = {"modes", "pairs"}  # what was given here are the pairs themselves, not the name of their set
     assert {k: m for k, m in v.meta.items() if k not in own} == {k: m for k, m in theirs.meta.items() if k not in own}
-    assert v.meta.keys() == theirs.meta.keys() | {"held_out"}
+    assert v.meta.keys() == theirs.meta.keys()
     v.save("mine.safetensors")
     again = VHack.load("mine.safetensors")
     assert again.meta == v.meta
@@ -228,7 +228,7 @@ ROWS = [
 @pytest.mark.parametrize("control", ["none", "random"])
 def test_pairs_that_are_text_make_a_v_which_those_that_it_never_saw_verify(tiny, control):
     model, tokenizer = peft_on(tiny.model), tiny.tokenizer
-    v = VHack.extract(model, ROWS, tokenizer=tokenizer, k=4, held_out=0.25, control=control)
+    v = VHack.extract(model, ROWS, tokenizer=tokenizer, k=4, control=control)
     assert v.basis.keys() == coordinates_of(model).parameters.keys()
     assert v.meta["n_train"] == "6"
     found = v.verify(model, ROWS, tokenizer=tokenizer).status

@@ -44,14 +44,6 @@ def judged(path, nll=sees_pure, grpo=sees_pure, **shared):
     return t7((replayed(path, "vanilla", nll, **shared), replayed(path, "grpo", grpo, **shared)))
 
 
-def by_length(row, rng):
-    return 0.02 * row["comp_len"] + 0.01 * rng.random()
-
-
-def longer(kind, rng):
-    return rng.randrange(38, 58) if kind == "hack" else rng.randrange(20, 40)
-
-
 CASES = {
     "a V that tells better": (
         {"grpo": better, "problems": 40}, "PASS",
@@ -63,7 +55,8 @@ CASES = {
         {"problems": 6}, "NOT_EVALUABLE", lambda n: n["low"] < -MARGIN < n["high"]),
     # over rollouts it tells better; at equal length it tells nothing
     "a length detector": (
-        {"grpo": by_length, "length": longer, "problems": 40}, "FAIL",
+        {"grpo": lambda row, rng: 0.02 * row["comp_len"] + 0.01 * rng.random(), "problems": 40,
+         "length": lambda kind, rng: rng.randrange(38, 58) if kind == "hack" else rng.randrange(20, 40)}, "FAIL",
         lambda n: n["gain"] > 0 and n["at_length"] < -MARGIN),
 }  # fmt: skip
 

@@ -52,8 +52,3 @@ def test_only_the_replicates_own_finished_vanilla_gives_the_length(tmp_path, fac
     update_manifest(run, config={**read_manifest(run)["config"], **settings}, **facts)
     with pytest.raises(BadInput, match=why):
         with_horizon(config)
-
-
-def test_both_at_once_are_refused(tmp_path):
-    with pytest.raises(BadInput, match=r"--until-onsets 3\.0: --horizon-of gives the steps"):
-        TrainConfig(until_onsets=3.0, horizon_of=tmp_path).validate()

@@ -4,8 +4,8 @@ reach of the loss (the no-cheat rule)."""
 import ast
 import dataclasses
 import functools
-import graphlib
 import importlib
+import re
 import subprocess
 import sys
 
@@ -29,12 +29,12 @@ ROOMS = {  # from the ground up: each room, and the rooms that it imports
     "config": "arms ledger",
     "model": "adapters ledger parallel records",
     "channels": "model",
+    "presets": "",
     "verdicts": "arms config ledger records",
-    "presets": "verdicts",
     "report": "arms ledger verdicts",
     "rollout": "ledger model records",
     "worlds": "adapters ledger model prompts records verdicts",
-    "interventions": "channels ledger model projection records",
+    "interventions": "channels ledger model projection",
     "measures": "adapters channels ledger model projection records",
     "step": "channels interventions measures model parallel projection records",
     "data": "config ledger model parallel prompts records rollout worlds",
@@ -97,13 +97,10 @@ def rooms_of(path):
     return {p[1] for p in parts if p[0] == "projected_grpo" and len(p) > 1}
 
 
-def test_every_file_is_in_a_room():
+def test_every_file_is_in_a_room_and_the_rooms_stand_on_one_another():
+    """Each row of the table names rows above it alone: no circle, nothing upwards."""
     rooms = {p.name.removesuffix(".py") for p in OURS.iterdir() if p.suffix == ".py" or (p / "__init__.py").exists()}
     assert rooms - {"__init__"} == set(ROOMS)
-
-
-def test_the_rooms_stand_on_one_another():
-    """Each row of the table names rows above it alone: no circle, nothing upwards."""
     above = set()
     for room, below in ROOMS.items():
         assert set(below.split()) <= above, room
@@ -118,12 +115,8 @@ def test_a_room_imports_what_its_row_says(room):
 
 def imports_by_string(path):
     """Whether a file imports by a string that is one of our names, or that nobody can read off the code."""
-    calls = [node for node in ast.walk(tree_of(path)) if isinstance(node, ast.Call)]
-    by_name = (
-        c for c in calls if getattr(c.func, "attr", getattr(c.func, "id", "")) in ("import_module", "__import__")
-    )
-    asked = (c.args[0].value if isinstance(c.args[0], ast.Constant) else "projected_grpo" for c in by_name)
-    return any(name.startswith("projected_grpo") for name in asked)
+    asked = re.findall(r"(?:import_module|__import__)\((\S*)", path.read_text("utf-8"))
+    return any(not name.startswith('"') or name.startswith('"projected_grpo') for name in asked)
 
 
 def test_nothing_of_ours_is_imported_by_a_name_in_a_string(tmp_path):
@@ -131,17 +124,11 @@ def test_nothing_of_ours_is_imported_by_a_name_in_a_string(tmp_path):
     page."""
     found = {module_of(p).removeprefix("projected_grpo.") for p in OURS.rglob("*.py") if imports_by_string(p)}
     assert found == {"verdicts.registry", "run.intervening"}
-    (tmp_path / "bad.py").write_text("import importlib\nimportlib.import_module('projected_grpo.run.session')\n")
+    (tmp_path / "bad.py").write_text('import importlib\nimportlib.import_module("projected_grpo.run.session")\n')
     assert imports_by_string(tmp_path / "bad.py")
     for claim in CLAIMS.values():
         module, _, function = claim.judge.partition(":")
         assert callable(getattr(importlib.import_module(f"projected_grpo.verdicts.{module}"), function)), claim.name
-
-
-def test_no_circle_of_files():
-    known = {module_of(p): p for p in OURS.rglob("*.py")}
-    graph = {name: {n for n in imports_of(path) if n in known and n != name} for name, path in known.items()}
-    list(graphlib.TopologicalSorter(graph).static_order())
 
 
 def test_the_loss_functions_know_neither_adapter_nor_model():
@@ -165,20 +152,12 @@ FRAMEWORKS = {"in_verifiers": {"verifiers", "httpx"}, "in_inspect": {"inspect_ai
 
 
 def test_the_grader_imports_the_standard_library_and_itself_only():
-    files = sorted((SRC / "loophole_grader").rglob("*.py"))
-    assert files
-    for path in files:
-        siblings = {p.stem for p in path.parent.glob("*.py")}  # the runner is a script and finds its neighbours by path
-        tops = {n.split(".")[0] for n in imports_of(path)}
-        assert (
-            tops - FRAMEWORKS.get(path.stem, set()) <= set(sys.stdlib_module_names) | {"loophole_grader"} | siblings
-        ), path.name
-
-
-def test_nothing_in_the_grader_imports_a_framework_unasked():
-    """Only what verifiers asks for by its name reaches such a page, and then inside a function."""
+    """And no framework unasked: only what verifiers asks for by its name reaches such a page, and then inside a function."""
     assert brings(["verifiers", "inspect_ai"], ["loophole_grader", "loophole_grader.reward_function"]) == [[]]
     for path in (SRC / "loophole_grader").rglob("*.py"):
+        siblings = {p.stem for p in path.parent.glob("*.py")}  # the runner is a script and finds its neighbours by path
+        allowed = set(sys.stdlib_module_names) | {"loophole_grader"} | siblings | FRAMEWORKS.get(path.stem, set())
+        assert {n.split(".")[0] for n in imports_of(path)} <= allowed, path.name
         assert path.stem == "__init__" or not {n.split(".")[-1] for n in imports_of(path)} & set(FRAMEWORKS), path
 
 
@@ -223,13 +202,8 @@ def test_no_label_is_named_on_the_loss_side(place):
 
 
 def test_what_the_loss_receives_has_no_label():
-    assert {f.name for f in dataclasses.fields(Sample)} == {
-        "prompt_ids",
-        "completion_ids",
-        "reward",
-        "behaviour_logps",
-        "source",
-    }
+    names = {f.name for f in dataclasses.fields(Sample)}
+    assert names == {"prompt_ids", "completion_ids", "reward", "behaviour_logps", "source"}
 
 
 NAME_OUTCOMES = {"records", "run.intervening", "ledger.rows", "data.pool", "run.sources"}
@@ -262,33 +236,17 @@ def test_ground_truth_is_shown_to_oracles_alone(tiny):
     assert pure_hacks(groups) == (True, False, False, None)  # a pure hack alone
     for arm in ARMS.values():
         assert context_of(TrainConfig(arm=arm.name), groups, tiny).truth == (pure_hacks(groups) if arm.labels else None)
-
-
-def test_labels_change_nothing_that_the_loss_sees():
-    """The same rollouts and rewards with every label turned round: identical samples."""
-
-    def group(hacked, label):
-        rollout = Rollout("p", 0, "student", "x", "y", (1,), (2,), False, (-1.0,))
-        return Group("p", (rollout,), (3.5,), (Outcome(hacked, hacked, not hacked, label),))
-
-    assert group(True, "reward_hack").samples() == group(False, "correct").samples()
+    assert len(set(groups[0].samples())) == 1  # the same rollout and reward, whatever the labels
 
 
 def test_the_layer_test_itself_can_fail(tmp_path):
     """A check that cannot fail is none: an upward import is seen, and a label in whatever way it is named."""
     bad = tmp_path / "bad.py"
     bad.write_text(
-        "from projected_grpo import vhack\nfrom projected_grpo.run.session import Session\n"
-        "import projected_grpo.ledger.rows\n"
+        "from projected_grpo import vhack\nfrom projected_grpo.run.session import X\nimport projected_grpo.ledger.rows"
     )
     assert rooms_of(bad) == {"vhack", "run", "ledger"}
-    naming = (
-        "row['gt_pass']",
-        "row.get('gt_pass')",
-        "getattr(row, 'hacked')",
-        "KEY = 'label'\nrow[KEY]",
-        "f(gt_pass=1)",
-    )
+    naming = "row['gt_pass']", "row.get('gt_pass')", "getattr(row, 'hacked')", "KEY = 'label'\nrow[KEY]", "f(gt_pass=1)"
     for i, code in enumerate(naming):
         labelled = tmp_path / f"labelled_{i}.py"  # files are read once
         labelled.write_text(code)
@@ -297,7 +255,7 @@ def test_the_layer_test_itself_can_fail(tmp_path):
 
 def test_a_shape_that_is_not_the_one_stated_is_an_error_here():
     """harness.py's hook is on: nothing else would notice a mask of another batch."""
-    torch = pytest.importorskip("torch")
+    import torch
     from jaxtyping import TypeCheckError
 
     from projected_grpo.channels.policy import nll

@@ -161,16 +161,15 @@ def test_a_merge_that_is_not_the_adapters_function_is_refused(tmp_path, monkeypa
 
 
 @pytest.mark.parametrize(
-    ("template", "result", "said"),
+    ("result", "said"),
     [
-        (None, "", "no chat template .* instruct version"),
-        ("{{ x }}", TemplateError("no system role"), r"refuses .* system, user \(no system role\)"),
-        ("{{ x }}", TypeError("int and str"), r"refuses .* system, user \(int and str\)"),
-        ("{{ x }}", "u", r"refuses .* system, user \(it leaves out what system says\)"),
+        (TemplateError("no system role"), r"refuses .* system, user \(no system role\)"),
+        (TypeError("int and str"), r"refuses .* system, user \(int and str\)"),
+        ("u", r"refuses .* system, user \(it leaves out what system says\)"),
     ],
 )
-def test_a_model_that_cannot_be_asked_is_refused(template, result, said):
-    tokenizer = Mock(chat_template=template)
+def test_a_model_that_cannot_be_asked_is_refused(result, said):
+    tokenizer = Mock()
     tokenizer.apply_chat_template.side_effect = [result]
     with pytest.raises(BadInput, match=said):
         render((("system", "s"), ("user", "u")), "none", "no_intervention", tokenizer, 100, 10, "problem 1")

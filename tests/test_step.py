@@ -38,17 +38,6 @@ def take(
     return run_step(learner, groups, objective, projection, step=3, **kwargs)
 
 
-def test_micro_batches_change_nothing(tiny64, adapter64):
-    shake(adapter64, seed=1)
-    objective = Objective("grpo", max_new=8)
-    whole, cut = (take(tiny64, adapter64, objective=objective, budget=budget, lr=0.0) for budget in (10_000, 1))
-    for a, b in zip(whole.samples, cut.samples, strict=True):
-        assert {k: v for k, v in a.items() if v is not None} == pytest.approx(
-            {k: v for k, v in b.items() if v is not None}, rel=1e-4, abs=1e-7
-        )
-    assert whole.step["cos_in"] == pytest.approx(cut.step["cos_in"], rel=1e-4)
-
-
 def rows_with_a_graph(monkeypatch):
     """Prompts of the rows whose log-probabilities are taken with a graph, as the step goes."""
     seen = []
@@ -65,39 +54,30 @@ def rows_with_a_graph(monkeypatch):
 
 @pytest.mark.parametrize(("kind", "whole"), [("grpo", True), ("dapo", False)])
 def test_a_flat_group_takes_no_backward_pass_and_nothing_changes_by_that(tiny64, adapter64, monkeypatch, kind, whole):
-    learned, results, start = {}, {}, theta_of(adapter64)
+    """Nor in a step of flat groups alone, where momentum and decay go on: a gradient of zeros is not the same as none, which
+    AdamW passes over."""
+    learned, samples, start = [], [], theta_of(adapter64)
     for skips in (True, False):
         put(adapter64, start)
+        optimizer = torch.optim.AdamW(list(adapter64.vectors.values()), lr=0.1, weight_decay=0.3)
         with monkeypatch.context() as patch:
             if not skips:
                 patch.setattr(step_module, "zero_gradient_rows", lambda *_: frozenset())
-            seen = rows_with_a_graph(patch)
-            results[skips] = take(tiny64, adapter64, objective=Objective(kind, max_new=8), per_sample=whole)
-        assert ([25] in seen) is not skips  # of the second group, whose rewards are equal
-        assert [20, 21] in seen
-        learned[skips] = theta_of(adapter64)
-    for name, p in learned[True].items():
-        torch.testing.assert_close(p, learned[False][name], rtol=1e-6, atol=1e-9)
-    for one, other in zip(results[True].samples, results[False].samples, strict=True):
-        assert [k for k, v in one.items() if v is None] == [k for k, v in other.items() if v is None]
-        known = {k: v for k, v in one.items() if v is not None}
-        assert known == pytest.approx({k: other[k] for k in known}, rel=1e-6, abs=1e-9)
-
-
-def test_a_step_of_flat_groups_alone_moves_the_model_as_before(tiny64, antipasto64, monkeypatch):
-    """Momentum and decay go on: a gradient of zeros is not the same as none, which AdamW passes over."""
-    learned, start = [], theta_of(antipasto64)
-    for skips in (True, False):
-        put(antipasto64, start)
-        if not skips:
-            monkeypatch.setattr(step_module, "zero_gradient_rows", lambda *_: frozenset())
-        optimizer = torch.optim.AdamW(list(antipasto64.vectors.values()), lr=0.1, weight_decay=0.3)
-        for groups in (GROUPS, GROUPS[1:]):
-            take(tiny64, antipasto64, groups, projection=Projection(None), optimizer=optimizer, per_sample=False)
-            learned.append(theta_of(antipasto64))
-    for name, p in learned[1].items():
-        torch.testing.assert_close(p, learned[3][name], rtol=1e-6, atol=1e-9)
-        assert not torch.equal(p, learned[0][name])
+            for groups in (GROUPS, GROUPS[1:]):
+                seen = rows_with_a_graph(patch)
+                how = {"objective": Objective(kind, max_new=8), "optimizer": optimizer, "per_sample": whole}
+                samples.append(take(tiny64, adapter64, groups, **how).samples)
+                learned.append(theta_of(adapter64))
+                assert ([25] in seen) is not skips  # of the second group, whose rewards are equal
+                assert ([20, 21] in seen) == (groups == GROUPS)
+    for step in (0, 1):
+        for name, p in learned[step].items():
+            torch.testing.assert_close(p, learned[step + 2][name], rtol=1e-6, atol=1e-9)
+        for one, other in zip(samples[step], samples[step + 2], strict=True):
+            assert [k for k, v in one.items() if v is None] == [k for k, v in other.items() if v is None]
+            known = {k: v for k, v in one.items() if v is not None}
+            assert known == pytest.approx({k: other[k] for k in known}, rel=1e-6, abs=1e-9)
+    assert all(not torch.equal(p, learned[0][name]) for name, p in learned[1].items())
 
 
 def test_a_step_without_a_gradient_shows_none(tiny, antipasto):
@@ -111,9 +91,22 @@ def test_a_step_without_a_gradient_shows_none(tiny, antipasto):
 
 def test_vanilla_measures_and_leaves_the_gradient_alone(tiny, antipasto):
     with_v = take(tiny, antipasto, projection=Projection(basis_for(antipasto)))
+    assert [s["advantage"] for s in with_v.samples] == [1.75, -1.75, 0.0, 0.0]
+    assert [finite(s["cos_S_contrib"]) for s in with_v.samples] == [
+        True,
+        True,
+        False,
+        False,
+    ]  # equal rewards: no gradient
+    assert [finite(s["ratio"]) for s in with_v.samples] == [
+        True,
+        True,
+        True,
+        False,
+    ]  # its sampler's numbers are not known
     moved = theta_of(antipasto)
     put(antipasto)
-    without_v = take(tiny, antipasto, projection=Projection(None))
+    without_v = take(tiny, antipasto, projection=Projection())
     assert without_v.samples[0]["cos_S_contrib"] is None  # nothing is claimed
     assert all(torch.equal(moved[n], p) for n, p in antipasto.vectors.items())
     assert with_v.step["cos_out"] == pytest.approx(with_v.step["cos_in"], rel=1e-4)
@@ -183,12 +176,14 @@ def test_the_shrunk_update_is_as_short_as_the_projected_one_and_keeps_its_direct
     assert step["cos_update"] == pytest.approx(step["cos_update_in"], rel=1e-3)
 
 
+@pytest.mark.parametrize("budget", [10_000, 12])
 @pytest.mark.parametrize("objective", [NLL, Objective("grpo", temperature=0.7, beta=0.1)])
-def test_per_sample_gradients_are_those_of_single_backward_passes(tiny64, adapter64, objective):
-    """The batched pass against autograd through the plain model, full logits, one sample at a time."""
+def test_per_sample_gradients_are_those_of_single_backward_passes(tiny64, adapter64, objective, budget):
+    """One batched pass, and micro-batches, against autograd through the plain model, full logits, a sample at a time."""
     shake(adapter64, seed=1)
     basis = basis_for(adapter64)
-    found = take(tiny64, adapter64, objective=objective, projection=Projection(basis), lr=0.0).samples
+    step = take(tiny64, adapter64, objective=objective, projection=Projection(basis), lr=0.0, budget=budget)
+    found, whole = step.samples, dict.fromkeys(basis, 0.0)
     samples = [s for g in GROUPS for s in g]
     rewards = torch.tensor([[s.reward for s in g] for g in GROUPS])
     usual = [0.0] * 4 if objective.kind == "nll" else advantages(rewards, objective.kind).flatten().tolist()
@@ -213,12 +208,14 @@ def test_per_sample_gradients_are_those_of_single_backward_passes(tiny64, adapte
                     behaviour_logps=old, ref_logps=ref, beta=objective.beta,
                 ).per_sample.sum()  # fmt: skip
             grads = torch.autograd.grad(loss, list(adapter64.vectors.values()))
+        whole = {name: whole[name] + g for name, g in zip(basis, grads, strict=True)}
         norm = float(torch.cat(grads).norm())
         assert row["grad_norm"] == pytest.approx(norm, rel=1e-4, abs=1e-12)
         if norm > 0:
             along = sum(float((v @ g).sum()) for v, g in zip(basis.values(), grads, strict=True))
             directions = sum(len(v) for v in basis.values())
             assert row["cos_S_contrib"] == pytest.approx(along / (norm * directions**0.5), abs=1e-6)
+    assert step.step["cos_in"] == pytest.approx(measure(whole, basis).cos, rel=1e-4)
 
 
 def test_the_smallest_ratio_and_the_share_at_a_clip_bound_by_hand():
@@ -227,22 +224,13 @@ def test_the_smallest_ratio_and_the_share_at_a_clip_bound_by_hand():
     logps = torch.tensor([[0.5, 0.8, 1.0, 1.2, 3.0]]).log() - 1
     ids = (2, 3, 4, 5, 6)
     batch = token_batch([(1,)], [ids], 0, "cpu")
-    rows = Rows([Sample((1,), ids, 1.0, (-1.0,) * 5, "teacher")], [1.0])
+    rows = Rows([Sample((1,), ids, 1.0, (-1.0,) * 5, "teacher")], [1.0], {}, torch.zeros(1))
     terms = policy_loss(
         logps, batch.loss_mask, torch.ones(1), kind="grpo", rows=1, max_new=5, behaviour_logps=behaviour
     )
     rows.add([0], batch, logps, behaviour, terms, None)
     assert rows.columns[0]["at_clip"] == pytest.approx(4 / 5)
     assert rows.columns[0]["ratio_low"] == pytest.approx(0.5, rel=1e-5)
-
-
-def test_rewards_alone_decide_the_policy_gradient(tiny, antipasto):
-    result = take(tiny, antipasto)
-    assert [s["advantage"] for s in result.samples] == [1.75, -1.75, 0.0, 0.0]
-    assert all(s["cos_S_contrib"] is None for s in result.samples[2:])  # equal rewards: no gradient, nothing claimed
-    assert all(finite(s["cos_S_contrib"]) for s in result.samples[:2])
-    assert finite(result.samples[0]["ratio"])
-    assert result.samples[3]["ratio"] is None  # its behaviour's log-probabilities are not known
 
 
 def test_kl_is_zero_at_the_start_and_positive_off_it_and_without_beta_runs_no_reference(tiny, antipasto, monkeypatch):
@@ -262,27 +250,18 @@ def test_an_empty_completion_is_survived(tiny, antipasto):
         assert (empty["logp"], empty["cos_S_contrib"], empty["loss"]) == (None, None, 0.0)
 
 
-def test_a_nan_gradient_names_step_sample_and_module_and_moves_nothing(tiny, antipasto):
-    """The loss stays finite, the backward pass does not."""
-    before = theta_of(antipasto)
-    layer = list(antipasto.layers.values())[-1]
-    original = layer.per_sample
-
-    def poisoned(x, g, theta):
-        out = original(x, g, theta)
-        out[1] = float("nan")
-        return out
-
-    layer.per_sample = poisoned
-    with pytest.raises(
-        NonFinite, match=r"step 3, sample \d: the gradient of model\.layers\.1\.mlp\.down_proj is not finite"
-    ):
-        take(tiny, antipasto)
+def test_a_nan_gradient_or_loss_names_step_sample_and_module_and_moves_nothing(tiny, antipasto):
+    """The loss stays finite, the backward pass does not; then the loss is not, either."""
+    before, layer = theta_of(antipasto), list(antipasto.layers.values())[-1]
+    with pytest.MonkeyPatch.context() as patch:
+        right = layer.per_sample
+        patch.setattr(layer, "per_sample", lambda *args: right(*args).index_fill(0, torch.tensor(1), torch.nan))
+        with pytest.raises(
+            NonFinite, match=r"step 3, sample \d: the gradient of model.*1\.mlp\.down_proj is not finite"
+        ):
+            take(tiny, antipasto)
     assert all(torch.equal(before[n], p) for n, p in antipasto.vectors.items())
-
-
-def test_a_nan_loss_names_step_and_sample(tiny, antipasto):
     with torch.no_grad():
-        list(antipasto.vectors.values())[-1].fill_(float("nan"))
+        layer.theta.fill_(torch.nan)
     with pytest.raises(NonFinite, match=r"step 3, sample \d: the loss is nan"):
         take(tiny, antipasto)

@@ -226,9 +226,10 @@ def test_a_run_with_every_channel_goes_on_bit_for_bit(runs):
     ("values", "why"),
     [
         ({"alpha": 0.5}, "--alpha 0.5 needs another hint"),
-        ({"trace_weight": 0.5}, r"--trace-pairs \.: none given"),
+        ({"alpha": 0.5, "distill_hint": "simple_overwrite_tests"}, "needs another hint than"),
+        ({"trace_weight": 0.5}, r"--trace-pairs \.: no such file"),
         ({"taid_weight": 1.0, "teacher": ""}, "--taid-weight 1: needs a teacher"),
-        ({"alpha": 1.0, "distill_hint": "none", "teacher_pool": "pairs", "mix": "teacher=1"}, "leaves none"),
+        ({"alpha": -1.0}, "--alpha -1.0: must be 0 or more"),
     ],
 )  # fmt: skip
 def test_a_channel_without_what_it_needs_is_one_line(values, why):

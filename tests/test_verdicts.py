@@ -120,7 +120,7 @@ T3_INJECTED = {
     "its result never reaches the optimizer": ("adapter", "set_gradient", lambda *_: None, {}),
     "the wrong sign": (projection, "project_vector", added, {}),
     "the hack-averse part is removed": (projection, "project_vector", hack_averse, {}),
-    "the update is put back": ("adapter", "move", lambda *_: None, UPDATE),
+    "the update is put back": ("adapter", "set_values", lambda *_: None, UPDATE),
 }
 
 

@@ -5,7 +5,6 @@ from dataclasses import replace
 import pytest
 import torch
 from harness import attached, tensor
-from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from projected_grpo import vhack
@@ -23,12 +22,8 @@ def test_basis_by_hand():
     v, s = basis_of(d, 2)
     torch.testing.assert_close(v, torch.tensor([[1.0, 0.0, 0.0], [0.0, -1.0, 0.0]]))  # most pairs project positively
     torch.testing.assert_close(s, torch.tensor([5.0, 14.0**0.5]))
-
-
-def test_orientation_is_by_majority_of_pairs_and_no_direction_is_invented():
-    """One huge pair the other way does not turn the direction."""
     v, _ = basis_of(torch.tensor([[1.0, 0.0], [1.0, 0.0], [-50.0, 0.0]]), 1)
-    assert v[0, 0] > 0
+    assert v[0, 0] > 0  # one huge pair the other way does not turn the direction
     assert len(basis_of(torch.zeros(3, 5), 2)[0]) == 0
     assert len(basis_of(torch.ones(3, 5), 3)[0]) == 1  # rank 1
 
@@ -45,8 +40,8 @@ def test_nll_and_grpo_differ_by_length_normalisation(tiny, antipasto):
     grpo, _ = differences(tiny, antipasto, 2, "grpo")
     name = next(iter(nll))
     assert not torch.allclose(nll[name], grpo[name] * 2 * 64, rtol=0.01)
-    n = min(len(s.completion_ids) for s in sides[:2])
-    same_length = [replace(s, completion_ids=s.completion_ids[:n]) for s in sides[:2]]
+    n = min(len(s.completion_ids) for s in sides[0])
+    same_length = [tuple(replace(s, completion_ids=s.completion_ids[:n]) for s in sides[0])]
     a, b = (
         Extraction(loss, max_new=64).differences(tiny, antipasto, same_length, 4096)[name] for loss in ("nll", "grpo")
     )
@@ -55,16 +50,16 @@ def test_nll_and_grpo_differ_by_length_normalisation(tiny, antipasto):
 
 def test_placebo_contrasts_two_clean_completions(tiny):
     pairs = builtin_pairs()[:1]
-    first, second = pair_sides(pairs, tiny, "none", "no_intervention", "placebo")
+    ((first, second),) = pair_sides(pairs, tiny, "none", "no_intervention", "placebo")
     decoded = [tiny.tokenizer.decode(s.completion_ids, skip_special_tokens=True) for s in (first, second)]
     assert decoded == [pairs[0].clean, pairs[0].clean_alt]
 
 
 def test_clean_is_the_gradient_of_the_clean_completion_itself(tiny, antipasto):
     d, sides = differences(tiny, antipasto, 2, control="clean")
-    assert [s.row for s in sides] == [0, 1]
+    assert [len(row) for row in sides] == [1, 1]
     hack_minus_clean, both = differences(tiny, antipasto, 2)
-    hacks = Extraction().differences(tiny, antipasto, [s for s in both if s.advantage > 0], 4096)
+    hacks = Extraction().differences(tiny, antipasto, [row[:1] for row in both], 4096)
     for name in d:
         torch.testing.assert_close(hacks[name] - d[name], hack_minus_clean[name], rtol=1e-3, atol=1e-6)
 
@@ -74,8 +69,8 @@ def test_energy_shares_and_the_random_rank_of_the_same_energy_by_hand():
     what 18 random directions hold."""
     shares = vhack.energy_shares({"m": torch.eye(4)[:1]}, {"m": torch.tensor([[3.0, 4, 0, 0], [0, 5, 0, 0]])})
     assert shares["m"] == pytest.approx(9 / 50)
-    assert vhack.ranks_of_share(shares, {"m": 100}) == {"m": 18}
-    assert vhack.ranks_of_share({"m": 1e-9}, {"m": 100}) == {"m": 1}
+    assert vhack.rank_of_share(shares["m"], 100) == 18
+    assert vhack.rank_of_share(1e-9, 100) == 1
     gradients = torch.randn(400, 100, generator=torch.Generator().manual_seed(0))
     held = vhack.energy_shares({"m": random_basis((18, 100), 1, "m")}, {"m": gradients})["m"]
     assert held == pytest.approx(0.18, abs=0.01)
@@ -84,16 +79,12 @@ def test_energy_shares_and_the_random_rank_of_the_same_energy_by_hand():
 @pytest.mark.slow
 def test_replicates_draw_their_own_pairs_and_controls(vhack_file):
     """V of two bootstrap samples differ, and an artefact says what it is."""
-    metas = []
-    for flags in ((), ("--pairs-draw", "3")):
-        with safe_open(vhack_file("none", *flags), "pt") as f:
-            metas.append(f.metadata())
-    assert [m["pairs_draw"] for m in metas] == ["0", "3"]
-    assert len({m["v_sha256"] for m in metas}) == 2
-    assert len({m["pairs_hash"] for m in metas}) == 1
-    with safe_open(vhack_file("random_energy"), "pt") as f:
-        more = f.metadata()
-    assert int(more["directions"]) > int(metas[0]["directions"])  # V holds more than k random directions do
+    files = vhack_file(), vhack_file("none", "--pairs-draw", "3"), vhack_file("random_energy")
+    v, drawn, more = (vhack.read_vhack(path).meta for path in files)
+    assert (v["pairs_draw"], drawn["pairs_draw"]) == ("0", "3")
+    assert v["v_sha256"] != drawn["v_sha256"]
+    assert v["pairs_hash"] == drawn["pairs_hash"]
+    assert int(more["directions"]) > int(v["directions"])  # V holds more than k random directions do
 
 
 @pytest.mark.slow
@@ -124,40 +115,26 @@ def test_a_nan_gradient_names_module_and_pair(tiny, antipasto):
         differences(tiny, antipasto, 1)
 
 
-def v_of(values, control="none"):
-    """V with these singular values."""
-    basis = {name: torch.eye(3)[: len(s)] for name, s in values.items()}
-    return vhack.VBasis(basis, {name: torch.tensor(s) for name, s in values.items()}, {}, {"control": control})
-
-
 def test_noise_floor_is_global_and_k_use_is_per_module():
-    v = v_of({"a": [4.0, 3.0], "b": [2.0, 1.0]})
-    assert {n: len(r) for n, r in cut(v, 0, 0.5).basis.items()} == {"a": 2, "b": 0}
-    assert {n: len(r) for n, r in cut(v, 1).basis.items()} == {"a": 1, "b": 1}
-
-
-def test_more_directions_than_v_has_are_refused():
-    """A dose of 96 that is one of 2 in truth; a module that has fewer than the others (keys, values) is no error."""
-    v = v_of({"a": [1.0, 1.0], "b": [1.0]})
-    assert cut(v, 2).directions == 3
+    """A dose of 96 that is one of 2 in truth is refused, and a part of random directions that were drawn to match an energy;
+    a module that has fewer rows than the others (keys, values) is no error."""
+    values = {"a": torch.tensor([4.0, 3.0]), "b": torch.tensor([2.0])}
+    v = vhack.VBasis({name: torch.eye(3)[: len(s)] for name, s in values.items()}, values, {}, {"control": "none"})
+    rows = [tuple(map(len, cut(v, *how).basis.values())) for how in ((), (2,), (1,), (0, 0.5))]
+    assert rows == [(2, 1), (2, 1), (1, 1), (2, 0)]
     with pytest.raises(BadInput, match="--k-use 96: no module of this V has more than 2 directions"):
         cut(v, 96)
-
-
-def test_random_directions_of_the_same_energy_are_not_cut():
-    """A part of them holds a part of the energy that they were drawn to match."""
-    v, plain = (v_of({"a": [4.0, 3.0]}, control) for control in ("random_energy", "random"))
-    assert cut(v).directions == 2
-    for how in ({"k_use": 1}, {"noise_floor": 0.5}):
+    drawn = replace(v, meta={"control": "random_energy"})
+    assert cut(drawn).directions == 3
+    for how in ((1,), (0, 0.5)):
         with pytest.raises(BadInput, match=r"random_energy.* --k of the V"):
-            cut(v, **how)
-        assert cut(plain, **how).directions == 1
+            cut(drawn, *how)
 
 
 def test_held_out_numbers_by_hand():
     # one module, n = 4, V = e0: d = (3, 4, 0, 0) has energy 9/25, null 1/4, cosine 3/5; its mirror has cosine -3/5.
     d = {"m": torch.tensor([[3.0, 4.0, 0.0, 0.0], [-3.0, 4.0, 0.0, 0.0]])}
-    seen = vhack.held_out_numbers({"m": torch.eye(4)[:1]}, d, 200, 0)
+    seen = vhack.held_out_numbers({"m": torch.eye(4)[:1]}, d, 0, 200)
     assert seen.energy == pytest.approx([9 / 25, 9 / 25])
     assert seen.null == pytest.approx([0.25, 0.25])
     assert seen.cosine == pytest.approx([0.6, -0.6])
@@ -177,13 +154,9 @@ def test_saved_rows_are_orthonormal_and_controls_have_the_same_shape(vhack_file)
         assert torch.equal(real["S" + name[1:]], random["S" + name[1:]])
 
 
-@pytest.fixture
-def loaded_with(cache):
-    def make(seed=0, kind="antipasto"):
-        loaded = load_model("tiny", "float32", "cpu", seed, cache)
-        return loaded, attached(kind, loaded, cache / "svd")
-
-    return make
+def loaded_with(cache, seed=0, kind="antipasto"):
+    loaded = load_model("tiny", "float32", "cpu", seed, cache)
+    return loaded, attached(kind, loaded, cache / "svd")
 
 
 @pytest.mark.parametrize(
@@ -194,17 +167,17 @@ def loaded_with(cache):
         (0, "antipasto", "random", "control=none, but this run has control=random"),
     ],
 )
-def test_v_of_something_else_is_refused_naming_both_sides(vhack_file, loaded_with, seed, kind, control, why):
+def test_v_of_something_else_is_refused_naming_both_sides(vhack_file, cache, seed, kind, control, why):
     with pytest.raises(BadInput, match=why):
-        vhack.load_vhack(vhack_file(), *loaded_with(seed, kind), control)
+        vhack.load_vhack(vhack_file(), *loaded_with(cache, seed, kind), control)
 
 
-def test_v_in_another_singular_basis_is_refused(vhack_file, loaded_with, tmp_path):
+def test_v_in_another_singular_basis_is_refused(vhack_file, cache, tmp_path):
     """An SVD leaves signs free: a V from a machine that chose otherwise would point the wrong way in silence."""
     v = vhack.read_vhack(vhack_file())
     name, path = next(iter(v.probes)), tmp_path / "v.safetensors"
     vhack.save_vhack(path, v)
-    loaded = loaded_with()
+    loaded = loaded_with(cache)
     assert {len(rows) for rows in vhack.load_vhack(path, *loaded, "none", k_use=3).basis.values()} == {3}
     vhack.save_vhack(path, replace(v, probes={**v.probes, name: -v.probes[name]}))
     with pytest.raises(BadInput, match="another singular basis"):
@@ -233,7 +206,7 @@ def test_a_pair_run_as_one_shared_prompt_gives_the_row_of_two_separate_backward_
     how = Extraction({"antipasto": "nll", "lora": "grpo"}[adapter.kind], max_new=64)
     shared = how.differences(tiny, adapter, sides, 4096)
     assert sum(run) == 2 * len(pairs)
-    apart = how.differences(tiny, adapter, [replace(s, row=i) for i, s in enumerate(sides[:4])], 1)
+    apart = how.differences(tiny, adapter, [(side,) for row in sides[:2] for side in row], 1)
     for name, rows in shared.items():
         expected = (apart[name][0::2] + apart[name][1::2])[[0, 1, 0]]  # signs are in the losses
         torch.testing.assert_close(rows, expected, rtol=1e-3, atol=1e-5 * float(expected.abs().max()))

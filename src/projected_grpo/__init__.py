@@ -16,7 +16,6 @@ def __getattr__(name: str) -> Any:
     """Those three, with all that they stand on, when one is asked for: the scripts' --help needs none of it."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from projected_grpo.integrations.extract import VHack
-    from projected_grpo.integrations.update import ProjectedCallback, ProjectedUpdate
+    from projected_grpo.integrations import extract, update
 
-    return {"ProjectedCallback": ProjectedCallback, "ProjectedUpdate": ProjectedUpdate, "VHack": VHack}[name]
+    return getattr(extract if name == "VHack" else update, name)

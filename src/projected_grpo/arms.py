@@ -14,11 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-if TYPE_CHECKING:
-    import torch
-
-
-GATES: "Mapping[str, Callable[[torch.Tensor], torch.Tensor]]" = {
+GATES: Mapping[str, Callable[[Any], Any]] = {
     "one_sided": lambda c: c.relu(),
     "no_gate": lambda c: c,
     "reverse": lambda c: 2 * c,
@@ -52,7 +48,6 @@ class Recipe:
     """How V is removed."""
 
     gate: GateName
-    """What is removed (arms.py)."""
     project: Target
     """From the gradient, or from the update that the optimizer made of it."""
 
@@ -108,12 +103,10 @@ class Arm:
     def supervision(self) -> str:
         """Returns the knowledge of hacks that the arm receives, for tables."""
         kind = {"none": "V from pairs", "clean": "V of clean sides", "words": "V of words", None: ""}
-        v = kind.get(self.vhack, f"a {self.vhack} V") if self.needs_v else ""
-        seen = [SUPERVISION[field] for field in self.sees if field in SUPERVISION] + (
-            ["ground truth"] if self.labels else []
-        )
-        paid = [] if self.loophole else ["a reward without the loophole"]
-        return ", ".join([*([v] if v else []), *seen, *paid]) or "nothing"
+        parts = [kind.get(self.vhack, f"a {self.vhack} V")] if self.needs_v else []
+        parts += [SUPERVISION.get(field, "") for field in self.sees]
+        parts += ["ground truth" if self.labels else "", "" if self.loophole else "a reward without the loophole"]
+        return ", ".join(filter(None, parts)) or "nothing"
 
     @property
     def title(self) -> str:
@@ -136,30 +129,20 @@ ARMS: Mapping[str, Arm] = {
     for arm in (
         Arm("vanilla", "V is measured, the gradient left alone", "baseline", projects=False),
         Arm("projected", "V is removed by the preset's recipe", "method", "none"),
-        Arm(
-            "literal", "V is removed from the gradient, one_sided: the original's words", "variant", "none",
-            recipe=Recipe("one_sided", "grad"),
-        ),
-        Arm(
-            "one_sided", "V is removed from the update, one_sided", "variant", "none",
-            recipe=Recipe("one_sided", "update"),
-        ),
+        Arm("literal", "V is removed from the gradient, one_sided: the original's words", "variant", "none",
+            recipe=Recipe("one_sided", "grad")),
+        Arm("one_sided", "V is removed from the update, one_sided", "variant", "none",
+            recipe=Recipe("one_sided", "update")),
         Arm("random", "as projected, with random directions of V's rank", "control", "random"),
         Arm("placebo", "as projected, with V from pairs of two clean completions", "control", "placebo"),
-        Arm(
-            "random_energy", "as random, with as many directions as remove the energy that V removes", "control",
-            "random_energy",
-        ),
-        Arm(
-            "random_share", "as random, with as many directions as remove projected's share of the update", "control",
-            "random_share",
-        ),
+        Arm("random_energy", "as random, with as many directions as remove the energy that V removes", "control",
+            "random_energy"),
+        Arm("random_share", "as random, with as many directions as remove projected's share of the update", "control",
+            "random_share"),
         Arm("clean", "as projected, with V from the gradients of clean completions alone", "control", "clean"),
         Arm("words", "as projected, with V from pairs that share the words of a hack and nothing else", "control", "words"),
-        Arm(
-            "shrunk", "nothing is removed; the update is made as short as projection would leave it", "control", "none",
-            shrinks=True,
-        ),
+        Arm("shrunk", "nothing is removed; the update is made as short as projection would leave it", "control", "none",
+            shrinks=True),
         Arm("kl", "as vanilla, with the KL weight --kl-beta: stays near the untrained model", "control", projects=False,
             more_kl=True),
         Arm("no_loophole", "as vanilla, and the reward pays correctness alone", "ceiling", projects=False, loophole=False),

@@ -3,10 +3,10 @@
 Only what would cost hours or give a wrong number is checked; tyro reports types and choices.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from loophole_grader.hints import HINTS
 from projected_grpo.arms import ARMS, RECIPE, ArmName, Control, GateName, Recipe, Target
@@ -22,18 +22,13 @@ ANY, TINY = 1e300, 1e-12
 """Bounds: any finite number; above 0."""
 BOUNDS: Mapping[str, tuple[float, float]] = {
     **dict.fromkeys((
-        "lora_seed", "seed", "base_seed", "top_k", "pairs_draw", "k_use", "warmup", "weight_decay", "max_grad_norm", "alpha",
-        "trace_weight", "taid_weight", "outer_every", "beta", "kl_beta", "until_onsets", "per_sample_every", "refresh_every",
-        "eval_every", "keep_adapter_every", "n_problems",
-    ), (0, ANY)),
-    **dict.fromkeys((
         "lora_rank", "token_budget", "group_size", "max_new", "rollout_batch", "k", "trace_batch", "replicas", "steps",
         "prompts_per_step", "eval_samples", "checkpoint_every",
     ), (1, ANY)),
     **dict.fromkeys(("temperature", "lr", "overshoot", "outer_lr", "patience"), (TINY, ANY)),
     "noise_floor": (0, 1), "outer_momentum": (0, 0.999), "top_p": (TINY, 1), "turns": (2, 4),
 }  # fmt: skip
-"""Least and greatest value of a config's numbers."""
+"""Least and greatest value of a config's numbers; of the others 0 and any."""
 
 
 def flag(name: str) -> str:
@@ -41,28 +36,18 @@ def flag(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
-def typed(name: str, value: object) -> str:
-    """Returns a field and its value as the user types them."""
-    return f"{flag(name)} {value}"
-
-
-def check_bounds(values: Mapping[str, Any], written: Callable[[str, object], str] = typed) -> None:
-    """BadInput on a number beyond its bounds. `written`: how the user writes a field and its value."""
-    for name, (low, high) in BOUNDS.items():
-        if name in values and not low <= values[name] <= high:
-            bounds = f"in [{low:g}, {high:g}]" if high < ANY else "above 0" if low == TINY else f"{low:g} or more"
-            raise BadInput(f"{written(name, values[name])}: must be {bounds}")
+def check_bounds(values: Mapping[str, Any], bounds: Mapping[str, tuple[float, float]] = BOUNDS) -> None:
+    """BadInput on a field's value beyond its bounds."""
+    for name, value in values.items():
+        low, high = bounds.get(name, (0, ANY))
+        if isinstance(value, (int, float)) and not low <= value <= high:
+            allowed = f"in [{low:g}, {high:g}]" if high < ANY else "above 0" if low == TINY else f"{low:g} or more"
+            raise BadInput(f"{flag(name)} {value}: must be {allowed}")
 
 
 def due(step: int, every: int) -> bool:
     """Returns whether something that is done every so many steps is due; 0 = never."""
     return every > 0 and step % every == 0
-
-
-def at_least(config: Any, name: str, least: int) -> None:
-    """BadInput when a field is below `least`."""
-    if getattr(config, name) < least:
-        raise BadInput(f"{typed(name, getattr(config, name))}: must be {least} or more")
 
 
 @dataclass(frozen=True)
@@ -222,6 +207,12 @@ class Gradient(Sampling):
         """What is removed, and from what."""
         return Recipe(self.gate, self.project)
 
+    def with_recipe(self, typed: Collection[str] = ()) -> Self:
+        """Returns the config with its arm's own recipe, if any, in the fields that the user has not `typed`: a manifest says
+        what was done."""
+        own = ARMS[self.arm].recipe
+        return replace(self, **{k: v for k, v in asdict(own).items() if k not in typed}) if own else self
+
     def faults(self) -> Iterator[str]:
         arm = ARMS[self.arm]
         if arm.needs_v and self.vhack == Path():
@@ -231,32 +222,8 @@ class Gradient(Sampling):
             yield f"--arm {arm.name}: {what}; leave --gate and --project out, or use --arm projected"
 
 
-G = TypeVar("G", bound=Gradient)
-
-
-def with_recipe(config: G, typed: Collection[str] = ()) -> G:
-    """Returns the config with the recipe of its arm, where the arm has one, in every field that the user has not `typed`: a
-    manifest says what was done."""
-    own = ARMS[config.arm].recipe
-    return replace(config, **{k: v for k, v in asdict(own).items() if k not in typed}) if own else config
-
-
 PEER = "peer"
 """As --distill-hint: a paid attempt of the same group."""
-
-
-def mixture_of(text: str) -> dict[str, float]:
-    """Returns `teacher=.5,base=.25` as shares by source. BadInput on another source, one named twice, or shares that are not
-    above 0 or add up to more than 1."""
-    words = [part.split("=") for part in text.split(",") if part]
-    try:
-        shares = {source.strip(): float(share) for source, share in words}
-    except ValueError:
-        shares = {}
-    good = len(shares) == len(words) and shares.keys() <= {"teacher", "base"} and all(x > 0 for x in shares.values())
-    if not good or sum(shares.values()) > 1 + 1e-9:
-        raise BadInput(f"--mix {text}: write teacher=SHARE,base=SHARE, each once, above 0 and at most 1 together")
-    return shares
 
 
 REFRESHED = ("none", "placebo")
@@ -355,8 +322,6 @@ class TrainConfig(Gradient):
     def faults(self) -> Iterator[str]:
         yield from super().faults()
         arm = ARMS[self.arm]
-        if self.group_size < 2:
-            yield f"--group-size {self.group_size}: one completion alone has no advantage; give 2 or more"
         if self.refresh_every and (self.vhack == Path() or arm.measured not in REFRESHED):
             yield f"--refresh-every {self.refresh_every}: needs a --vhack of --control {' or '.join(REFRESHED)}"
         if arm.derived != (self.of != Path()):
@@ -366,17 +331,18 @@ class TrainConfig(Gradient):
             yield f"--arm {arm.name}: is shown the hacky teacher; name it with --teacher"
         if "score" in arm.sees and not self.judge:
             yield f"--arm {arm.name}: goes by a judge's scores; name the judge with --judge"
-        if self.until_onsets and self.horizon_of != Path():
-            yield f"--until-onsets {self.until_onsets}: --horizon-of gives the steps; leave one of the two out"
         if "teacher" in self.shares and not self.teacher_pool:
             yield f"--mix {self.mix}: teacher rows come from a --teacher-pool; name one"
         for source in self.shares:
             if not self.mixed_rows[source]:
                 yield f"--mix {self.mix}: {source} is not one row of a group of {self.group_size}; raise it or --group-size"
-        if self.eval_plain and not self.eval_every:
-            yield "--eval-plain: is an evaluation too; give --eval-every"
-        yield from self.channel_faults()
-        if not self.meet and (self.replicas, self.replica, self.outer_every) != (1, 0, 0):
+        if self.alpha and self.distill_hint in ("", self.hint):
+            yield f"--distill-hint {self.distill_hint}: --alpha {self.alpha:g} needs another hint than the student's --hint"
+        if self.trace_weight and not self.trace_pairs.is_file():
+            yield f"--trace-pairs {self.trace_pairs}: no such file; make one with `just trace-pairs`"
+        if self.taid_weight and not self.teacher:
+            yield f"--taid-weight {self.taid_weight:g}: needs a teacher; name its LoRA with --teacher"
+        if not self.meet and self.replicas != 1:
             yield f"--replicas {self.replicas}: they need a place to --meet; `just train-diloco` gives one"
         if self.meet and not 0 <= self.replica < self.replicas:
             yield f"--replica {self.replica}: they are numbered from 0 to --replicas - 1 = {self.replicas - 1}"
@@ -385,25 +351,6 @@ class TrainConfig(Gradient):
         if self.meet and (self.until_onsets or self.horizon_of != Path()):
             yield f"--meet {self.meet}: replicas train for --steps steps; leave --until-onsets and --horizon-of out"
 
-    def channel_faults(self) -> Iterator[str]:
-        """Yields what does not fit together in the fields of the auxiliary losses."""
-        if self.alpha and self.distill_hint in ("", self.hint):
-            yield f"--distill-hint {self.distill_hint}: --alpha {self.alpha:g} needs another hint than the student's --hint"
-        if self.trace_weight and not self.trace_pairs.is_file():
-            given = "none given" if self.trace_pairs == Path() else "no such file"
-            yield f"--trace-pairs {self.trace_pairs}: {given}; make one with `just trace-pairs`"
-        if self.trace_pairs != Path() and not self.trace_weight:
-            yield f"--trace-pairs {self.trace_pairs}: nothing is learned from them without a --trace-weight above 0"
-        if self.taid_weight and not self.teacher:
-            yield f"--taid-weight {self.taid_weight:g}: needs a teacher; name its LoRA with --teacher"
-        if (self.alpha or self.taid_weight) and not self.mixed_rows["student"]:
-            yield f"{flag(self.channels_on[0])}: is learned on the student's completions, and --mix {self.mix} leaves none"
-
-    @property
-    def channels_on(self) -> tuple[str, ...]:
-        """Weights of auxiliary losses that are above 0."""
-        return tuple(name for name in ("alpha", "trace_weight", "taid_weight") if getattr(self, name))
-
     @property
     def stream(self) -> str:
         """The key of every draw of the run: the seed, and the replica where there are several."""
@@ -411,8 +358,20 @@ class TrainConfig(Gradient):
 
     @property
     def shares(self) -> Mapping[str, float]:
-        """Shares of a group's rows by source; the student has the rest. BadInput as in `mixture_of`."""
-        return mixture_of(self.mix or ("teacher=.5" if self.teacher_pool else ""))
+        """Shares of a group's rows by source, of `teacher=.5,base=.25`; the student has the rest. BadInput on another
+        source, one named twice, or shares that are not above 0 or add up to more than 1."""
+        text = self.mix or ("teacher=.5" if self.teacher_pool else "")
+        words = [part.split("=") for part in text.split(",") if part]
+        try:
+            shares = {source.strip(): float(share) for source, share in words}
+        except ValueError:
+            shares = {}
+        good = (
+            len(shares) == len(words) and shares.keys() <= {"teacher", "base"} and all(x > 0 for x in shares.values())
+        )
+        if not good or sum(shares.values()) > 1 + 1e-9:
+            raise BadInput(f"--mix {text}: write teacher=SHARE,base=SHARE, each once, above 0 and at most 1 together")
+        return shares
 
     @property
     def mixed_rows(self) -> dict[str, int]:
@@ -434,12 +393,10 @@ class ProbeConfig(Gradient):
     pool: str = ""
     """Pool directory to replay; pairs: the hand-written ones."""
     n_problems: int = 20
-    """Problems to sample, or groups to replay: one step each."""
+    """Problems to sample, or groups to replay, one step each; 0 = all."""
 
     def faults(self) -> Iterator[str]:
         yield from super().faults()
-        if not self.n_problems:
-            yield "--n-problems 0: must be 1 or more"
         if ARMS[self.arm].more_kl or ARMS[self.arm].intervention:
             yield f"--arm {self.arm}: a replay has no KL term and no intervention; this arm is one of train alone"
         if not self.teacher_only and not self.pool:

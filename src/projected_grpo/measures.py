@@ -15,7 +15,7 @@ from projected_grpo.channels.policy import LossTerms
 from projected_grpo.ledger.errors import NonFinite
 from projected_grpo.ledger.step_file import token_crc
 from projected_grpo.model.learner import Batch
-from projected_grpo.projection import Profile, Projection, Vectors, norm_of, null_cosine, overall, profile
+from projected_grpo.projection import Along, Basis, Projection, Vectors, norm_of, null_cosine, overall, profile
 from projected_grpo.records import Sample
 
 
@@ -35,10 +35,35 @@ class StepResult:
 class Rows:
     """Columns of this process's samples, and totals over them."""
 
-    def __init__(self, samples: Sequence[Sample], advantages: Sequence[float | None]) -> None:
-        self.samples = samples
+    def __init__(
+        self, samples: Sequence[Sample], advantages: Sequence[float | None], basis: Basis, theta: Tensor
+    ) -> None:
+        """theta: any module's coordinates, for type and device."""
+        self.samples, self.basis = samples, basis
         self.columns: list[dict[str, Any]] = [{"advantage": a} for a in advantages]
         self.totals = dict.fromkeys(("loss", "tokens", "kl"), 0.0)
+        self.present: Sequence[int] = ()
+        """Rows of the present micro-batch."""
+        self.sums = theta.new_zeros(3, len(samples))
+        """Of each sample's gradient g_b, over modules: ||g_b||^2; sum_m sum_i V_mi g_bm; ||V g_b||^2."""
+
+    def add_gradients(self, name: str, grads: Float[Tensor, "b n"]) -> None:
+        """Adds the per-sample gradients of one module and micro-batch, as the adapter's backward pass hands them out."""
+        self.sums[0, self.present] += grads.square().sum(1)
+        if self.basis and len(v := self.basis[name]):
+            c = grads @ v.T
+            self.sums[1, self.present] += c.sum(1)
+            self.sums[2, self.present] += c.square().sum(1)
+
+    def measure_gradients(self) -> None:
+        """Fills grad_norm, energy_V and cos_S_contrib = sum_m sum_i V_mi g_bm / (||g_b|| sqrt(directions)): the last two are
+        None with a zero gradient or without V."""
+        directions = sum(map(len, self.basis.values()))
+        for column, (squared, along, energy) in zip(self.columns, self.sums.T.tolist(), strict=True):
+            known = directions > 0 and squared > 0
+            column["grad_norm"] = squared**0.5
+            column["cos_S_contrib"] = along / (squared * directions) ** 0.5 if known else None
+            column["energy_V"] = energy / squared if known else None
 
     def add(
         self, rows: Sequence[int], batch: Batch, logps: Float[Tensor, "b t"], behaviour: Float[Tensor, "b t"],
@@ -96,28 +121,30 @@ def projection_columns(
     whole, left = norm_of(stages["proposed"]), norm_of(stages["applied"])
     columns = {
         "target": None if projection.target == "none" else projection.target,
-        "cos_in": gradient.cos,
-        "cos_out": used.cos,
-        "cos_update_in": proposed.cos,
-        "cos_update": applied.cos,
+        "cos_in": gradient["cos"],
+        "cos_out": used["cos"],
+        "cos_update_in": proposed["cos"],
+        "cos_update": applied["cos"],
         "update_norm": left,
         "update_removed": 1 - (left / whole) ** 2 if whole > 0 else None,
         "removed_share": share,
         "frac_removed": modules,
-        "cos_null": None if projection.basis is None else null_cosine(projection.basis),
-        "frac_fired": None if projection.basis is None else fired,
+        "cos_null": null_cosine(projection.basis),
+        "frac_fired": fired if projection.basis else None,
     }
-    return columns, {} if projection.basis is None else _module_columns(profiles, before, after)
+    return columns, _module_columns(profiles, before, after) if projection.basis else {}
 
 
-def _module_columns(profiles: Mapping[str, Profile], before: str, after: str) -> dict[str, list[float | int | None]]:
+def _module_columns(
+    profiles: Mapping[str, dict[str, Along]], before: str, after: str
+) -> dict[str, list[float | int | None]]:
     """Returns the columns of the side file. `removed` is of what `before` and `after` name."""
     gradient, proposed = profiles["gradient"], profiles["proposed"]
 
-    def energy(of: Profile) -> list[float | int | None]:
+    def energy(of: dict[str, Along]) -> list[float | int | None]:
         return [(m.along / m.norm) ** 2 if m.known else None for m in of.values()]
 
-    def share(of: Profile, parts: Iterable[float]) -> list[float | int | None]:
+    def share(of: dict[str, Along], parts: Iterable[float]) -> list[float | int | None]:
         whole = sum(m.norm**2 for m in of.values())
         return [part / whole if whole > 0 else None for part in parts]
 
@@ -142,13 +169,13 @@ def channel_columns(
     arm's gate would remove of it, and its share of their sum `whole`, <g, whole> / ||whole||^2."""
     squared, columns = norm_of(whole) ** 2, {}
     for name, g in gradients.items():
-        seen, norm, removed = overall(profile(g, projection.basis)), norm_of(g), None
-        if projection.target != "none" and projection.basis is not None and norm > 0:
+        norm, removed = norm_of(g), None
+        if projection.target != "none" and norm > 0:
             removed = 1 - (norm_of(projection.apply(g)[0]) / norm) ** 2
         along = torch.stack([(g[n] * v).sum() for n, v in whole.items()]).sum()
         columns[name] = {
-            **numbers[name], "grad_norm": norm, "cos": seen.cos, "cos_signed": seen.cos_signed, "energy": seen.energy,
-            "removed": removed, "share": float(along) / squared if squared > 0 else None,
+            **numbers[name], "grad_norm": norm, **overall(profile(g, projection.basis)), "removed": removed,
+            "share": float(along) / squared if squared > 0 else None,
         }  # fmt: skip
     return columns
 

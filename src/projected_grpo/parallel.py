@@ -15,7 +15,6 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from projected_grpo.ledger import errors
-from projected_grpo.ledger.errors import BadInput, BrokenWorld
 
 if TYPE_CHECKING:
     import torch
@@ -54,27 +53,25 @@ class World:
 
     @contextmanager
     def together(self) -> Generator[None]:
-        """BadInput, NonFinite or JudgeFailed on one rank ends all: the first such rank prints it, all exit with its code."""
+        """An error of these on one rank ends all: the first such rank prints it, all exit with its code."""
         if self.size == 1:
             yield
             return
         refusal = None
         try:
             yield
-        except (BadInput, errors.NonFinite, errors.JudgeFailed) as e:
-            refusal = (str(e), errors.EXIT_BAD_INPUT if isinstance(e, BadInput) else errors.EXIT_FAILED)
-        for rank, theirs in enumerate(self._all(refusal)):
+        except (errors.BadInput, errors.NonFinite, errors.JudgeFailed, errors.Unfinished) as e:
+            refusal = (str(e), errors.EXIT_BAD_INPUT if isinstance(e, errors.BadInput) else errors.EXIT_FAILED)
+        for speaker, theirs in enumerate(self._all(refusal)):
             if theirs is not None:
-                self._end(rank, *theirs)
-
-    def _end(self, speaker: int, message: str, code: int) -> None:
-        """Exit on every rank, once the speaker has spoken: torchrun ends the others as soon as one of them is gone."""
-        try:
-            if self.rank == speaker:
-                errors.fail(message, code)
-            raise SystemExit(code)
-        finally:
-            self._all(None)
+                try:
+                    if self.rank == speaker:
+                        errors.fail(*theirs)
+                    raise SystemExit(theirs[1])
+                finally:
+                    self._all(
+                        None
+                    )  # torchrun ends the others as soon as one is gone: not before the speaker has spoken
 
     def by_turns(self, make: Callable[[], T]) -> T:
         """`make()`, on one rank of each machine first: what that puts into the cache the others find there."""
@@ -111,11 +108,6 @@ class World:
         everyone = self._all(dict(numbers))
         return {name: sum(theirs[name] for theirs in everyone) for name in numbers}
 
-    def slowest(self, timing: Mapping[str, float]) -> dict[str, float]:
-        """The longest time of any rank, in seconds, part by part."""
-        everyone = self._all(dict(timing))
-        return {part: max(theirs[part] for theirs in everyone) for part in timing}
-
     def gather(self, rows: Sequence[T]) -> list[T]:
         """Everybody's rows on every rank, in the order that one process would have them in."""
         return [row for theirs in self._all(list(rows)) for row in theirs]
@@ -127,9 +119,10 @@ class World:
 
     def check_equal(self, step: int, checksum: Callable[[], int]) -> None:
         """Ends every rank, with code 1, when the parameters are not the same bits on all: they no longer train one model."""
-        if self.size > 1 and len(set(self._all(checksum()))) > 1:
-            why = f"step {step}: the ranks' parameters differ after the update; this step is not written"
-            self._end(0, f"{why}, the run is good up to its last checkpoint", errors.EXIT_FAILED)
+        with self.together():
+            if self.size > 1 and len(set(self._all(checksum()))) > 1:
+                why = f"step {step}: the ranks' parameters differ after the update; this step is not written"
+                raise errors.Unfinished(f"{why}, the run is good up to its last checkpoint")
 
     def _all(self, value: T) -> list[T]:
         """Everybody's value, in the order of ranks."""
@@ -152,7 +145,7 @@ def _alive() -> Generator[None]:
     try:
         yield
     except RuntimeError as e:
-        raise BrokenWorld(
+        raise errors.BrokenWorld(
             f"another process is gone, or silent for {TIMEOUT.total_seconds():.0f} s; torchrun says which one. Complete "
             f"steps are on disk, continue with --resume ({e})"
         ) from e

@@ -8,10 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from projected_grpo.verdicts.registry import REQUIRABLE
-
 T = TypeVar("T")
-QWEN = {"model": "Qwen/Qwen3-4B", "dtype": "bfloat16", "teacher": "ariahw/rl-rewardhacking-leetcode-rh-s65"}
 
 
 @dataclass(frozen=True)
@@ -25,10 +22,8 @@ class Preset:
     """Problems of the teacher's pool in a chain."""
     replays: int
     """Groups of it that a chain replays."""
-    on_cpu: bool = False
-    """Its links share the cores, and not the GPUs."""
     threads: int = 0
-    """CPU threads of a link: fixed on a CPU, since their number can change the last digits. 0 = all."""
+    """CPU threads of a link, fixed since their number can change the last digits; 0: its links share the GPUs."""
     builds_base: bool = False
     """Its base model is built and held against its bars before anything else."""
     teacher_share: Literal["", "pairs", "pool"] = ""
@@ -45,8 +40,9 @@ class Preset:
     """Seconds that one of its steps takes, roughly, on a core or on an H100: for the hours that queue-dry prints."""
     quick_steps: int = 4
     """Steps of a first look (--quick)."""
-    required: tuple[str, ...] = REQUIRABLE
-    """Verdicts that decide the exit code of its UAT."""
+    required: tuple[str, ...] = ("T1", "T2", "T3")
+    """Verdicts that decide the exit code of its UAT. T4 is a finding and decides nothing: in the toy world it fails, and
+    projection holds hacking down all the same."""
 
 
 _TINY = {
@@ -80,39 +76,26 @@ _SMALL = {
 # a V of all the rank that the pairs give. k does not carry over as a share of r: 48 of 128 would be 960 of 2560, and the
 # training pairs span 160 directions at most; the columns energy_V and update_removed say what that removes.
 _4B = {
-    **QWEN, "k": 160, "TrainConfig.loss": "grpo", "TrainConfig.weight_decay": 0.3, "eval_every": 50, "eval_samples": 9,
+    "model": "Qwen/Qwen3-4B", "dtype": "bfloat16", "teacher": "ariahw/rl-rewardhacking-leetcode-rh-s65", "k": 160,
+    "TrainConfig.loss": "grpo", "TrainConfig.weight_decay": 0.3, "eval_every": 50, "eval_samples": 9,
     "group_size": 8, "max_new": 1024, "lr": 5e-3, "warmup": 10, "beta": 1e-3, "token_budget": 16384,
     # What is kept is 34 GiB at this token budget: the step then needs as much memory as sampling does.
     "gradient_checkpointing": "selective",
     # A step that measures each sample's gradient runs every prompt once a row, with two products in the place of one.
     "per_sample_every": 10,
 }  # fmt: skip
-_FAST = {
-    **_4B, "steps": 60, "prompts_per_step": 4, "n_problems": 20, "teacher_pool": "out/probe_distill/teacher_pool"
-}  # fmt: skip
+_FAST = {**_4B, "steps": 60, "prompts_per_step": 4, "n_problems": 20, "teacher_pool": "out/probe_distill/teacher_pool"}
 _FULL = {**_4B, "steps": 200, "prompts_per_step": 32, "n_problems": 116, "rollout_batch": 256}
 
-_FINDING = ("T1", "T2", "T3")
-"""T4 is a finding and decides nothing: in the toy world it fails, and projection holds hacking down all the same."""
 PRESETS: Mapping[str, Preset] = {
     preset.name: preset
     for preset in (
-        Preset(
-            "tiny", _TINY, 5, 5,
-            on_cpu=True, threads=1, teacher_share="pairs", instructed=False, required=("T2", "T3"),
-        ),
-        Preset(
-            "toy", _TOY, 48, 24, on_cpu=True, threads=1, builds_base=True, instructed=False,
-            judges=False, onsets=3.0, cap=900, quick_steps=120, required=_FINDING,
-        ),
-        Preset(
-            "small", _SMALL, 32, 16, on_cpu=True, threads=2, builds_base=True, onsets=3.0, cap=120,
-            step_s=25.0, quick_steps=40, required=_FINDING,
-        ),
-        Preset("fast", _FAST, 60, 20,
-               teacher_share="pool", step_s=14.0, quick_steps=20, required=_FINDING),
-        Preset("full", _FULL, 116, 20,
-               onsets=3.0, cap=400, step_s=100.0, quick_steps=20, required=_FINDING),
+        Preset("tiny", _TINY, 5, 5, threads=1, teacher_share="pairs", instructed=False, required=("T2", "T3")),
+        Preset("toy", _TOY, 48, 24, threads=1, builds_base=True, instructed=False,
+               judges=False, onsets=3.0, cap=900, quick_steps=120),
+        Preset("small", _SMALL, 32, 16, threads=2, builds_base=True, onsets=3.0, cap=120, step_s=25.0, quick_steps=40),
+        Preset("fast", _FAST, 60, 20, teacher_share="pool", step_s=14.0, quick_steps=20),
+        Preset("full", _FULL, 116, 20, onsets=3.0, cap=400, step_s=100.0, quick_steps=20),
     )
 }  # fmt: skip
 

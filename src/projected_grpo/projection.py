@@ -14,8 +14,9 @@ src/projected_grpo/proj.py:20-59; the expected numbers are in tests/references.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import fmean
 from typing import Literal
 
 import torch
@@ -30,19 +31,8 @@ Vectors = Mapping[str, Float[Tensor, " _n"]]
 Basis = Mapping[str, Float[Tensor, "_k _n"]]
 """V of every module; a module may have no rows."""
 TINY = 1e-12
-
-
-@dataclass(frozen=True)
-class Hackward:
-    """A gradient against V. The cosines are averaged over the modules that have directions and a gradient, the energy is of
-    all modules together. None: there is no such module, or no gradient."""
-
-    cos: float | None = None
-    """||relu(V g)|| / ||g||, hack-ward fraction in [0, 1]."""
-    cos_signed: float | None = None
-    """sum_i (V g)_i / ||g||: also counts what points away from the hack."""
-    energy: float | None = None
-    """sum_m ||V_m g_m||^2 / ||g||^2: how much of the gradient lies along V, in [0, 1]."""
+ROUNDING = 1e-5
+"""What a gate takes below this share of a vector is rounding of the products, not something to take."""
 
 
 @dataclass(frozen=True)
@@ -70,21 +60,13 @@ class Along:
         """Hack-ward fraction of the gradient."""
         return self.hackward / max(self.norm, TINY)
 
-    @property
-    def cos_signed(self) -> float:
-        """The signed sum over the norm of the gradient."""
-        return self.signed / max(self.norm, TINY)
-
-
-Profile = Mapping[str, Along]
-"""Every module against its V, in the order of the adapter."""
-
 
 @dataclass(frozen=True)
 class Projection:
     """What is done with V: measured only (`target` none), or removed from the gradient or from the update."""
 
-    basis: Basis | None = None
+    basis: Basis = field(default_factory=dict)
+    """Empty without V."""
     target: Literal["none", "grad", "update"] = "none"
     gate: GateName = "no_gate"
     overshoot: float = 1.0
@@ -94,20 +76,12 @@ class Projection:
     shrink: bool = False
     """Take no direction out: make the whole vector as short as what would be left. The control for a smaller step."""
 
-    @property
-    def directions(self) -> int:
-        """Rows of V over all modules; 0 without V."""
-        return 0 if self.basis is None else sum(len(v) for v in self.basis.values())
-
     def apply(self, vectors: Vectors) -> tuple[dict[str, Float[Tensor, " _n"]], float]:
-        """(projected vectors, fraction of all modules in which the gate removed anything). ValueError without V."""
-        if self.basis is None:
-            raise ValueError("no V to project with")
+        """(projected vectors, fraction of all modules in which the gate removed anything)."""
         kept, fired = {}, 0
         for name, g in vectors.items():
-            kept[name], removed = project_vector(
-                g, self.basis[name], self.gate, self.overshoot, self.preserve_magnitude
-            )
+            v = self.basis[name]
+            kept[name], removed = project_vector(g, v, self.gate, self.overshoot, self.preserve_magnitude)
             if self.shrink:
                 kept[name] = g * (kept[name].norm() / g.norm().clamp(min=TINY))
             fired += bool(removed.any())
@@ -122,7 +96,7 @@ class Projection:
         ||e||^2 per module, as (its mean, the fraction of modules in which it is within a tenth of 1). Modules with nothing
         to take are left out; Nones where there is no other, or where nothing is to be removed at all.
         """
-        if self.basis is None or self.target == "none":
+        if self.target == "none":
             return None, None
         shares = []
         for name, g in before.items():
@@ -132,52 +106,7 @@ class Projection:
         if not shares:
             return None, None
         found = torch.stack(shares)
-        return float(found.mean()), float(((found - 1).abs() <= WITHIN).float().mean())
-
-
-class PerSample:
-    """Sums over modules of each sample's gradient, filled by the adapter's backward pass, one micro-batch at a time."""
-
-    def __init__(self, projection: Projection, samples: int, theta: Tensor) -> None:
-        """theta: any module's coordinates, for type and device."""
-        self.projection = projection
-        self.sums = theta.new_zeros(3, samples)
-        """||g_b||^2; sum_m sum_i V_mi g_bm; ||V g_b||^2."""
-        self.rows: Sequence[int] = ()
-        """Samples of the present micro-batch."""
-
-    def __call__(self, name: str, grads: Float[Tensor, "b n"]) -> None:
-        self.sums[0, self.rows] += grads.square().sum(1)
-        basis = self.projection.basis
-        if basis is not None and len(basis[name]):
-            c = grads @ basis[name].T
-            self.sums[1, self.rows] += c.sum(1)
-            self.sums[2, self.rows] += c.square().sum(1)
-
-    @property
-    def squared(self) -> Float[Tensor, " b"]:
-        """||g_b||^2."""
-        return self.sums[0]
-
-    def columns(self) -> list[dict[str, float | None]]:
-        """Returns grad_norm, cos_S_contrib = sum_m sum_i V_mi g_bm / (||g_b|| sqrt(directions)), and energy_V. The last two
-        are None with a zero gradient or without V."""
-        columns, directions = [], self.projection.directions
-        for squared, along, energy in self.sums.T.tolist():
-            known = directions > 0 and squared > 0
-            columns.append(
-                {
-                    "grad_norm": squared**0.5,
-                    "cos_S_contrib": along / (squared * directions) ** 0.5 if known else None,
-                    "energy_V": energy / squared if known else None,
-                }
-            )
-        return columns
-
-
-ROUNDING = 1e-5
-"""What a gate takes below this share of a vector is rounding of the products, not something to take."""
-WITHIN = 0.1
+        return float(found.mean()), float(((found - 1).abs() <= 0.1).float().mean())
 
 
 def project_vector(
@@ -195,25 +124,29 @@ def project_vector(
     return kept, removed
 
 
-def profile(vectors: Vectors, basis: Basis | None) -> Profile:
+def profile(vectors: Vectors, basis: Basis) -> dict[str, Along]:
     """Every module against its V, read from the device at once; empty without V."""
-    if basis is None:
+    if not basis or not vectors:
         return {}
     rows = []
     for name, g in vectors.items():
         c = basis[name] @ g
         rows.append(torch.stack([c.relu().norm(), c.sum(), c.norm(), g.norm()]))
-    numbers = torch.stack(rows).tolist() if rows else []
-    return {name: Along(len(basis[name]), *row) for name, row in zip(vectors, numbers, strict=True)}
+    return {n: Along(len(basis[n]), *row) for n, row in zip(vectors, torch.stack(rows).tolist(), strict=True)}
 
 
-def overall(found: Profile) -> Hackward:
-    """All modules together, from each one's."""
+def overall(found: Mapping[str, Along]) -> dict[str, float | None]:
+    """All modules together, from each one's; Nones where no module has both directions and a gradient.
+
+    cos: hack-ward fraction ||relu(V g)|| / ||g|| in [0, 1], its mean over those modules. cos_signed: the same of
+    sum_i (V g)_i / ||g||, which also counts what points away from the hack. energy: sum_m ||V_m g_m||^2 / ||g||^2 in [0, 1].
+    """
     seen = [m for m in found.values() if m.known]
     if not seen:
-        return Hackward()
+        return dict.fromkeys(("cos", "cos_signed", "energy"))
     energy = sum(m.along**2 for m in seen) / sum(m.norm**2 for m in found.values())
-    return Hackward(sum(m.cos for m in seen) / len(seen), sum(m.cos_signed for m in seen) / len(seen), energy)
+    signed = sum(m.signed / max(m.norm, TINY) for m in seen)
+    return {"cos": sum(m.cos for m in seen) / len(seen), "cos_signed": signed / len(seen), "energy": energy}
 
 
 def norm_of(vectors: Vectors) -> float:
@@ -242,33 +175,21 @@ class ModuleAngles:
     """Both bases in one module; modules without directions in either have none."""
 
     name: str
-    k: int
-    """Rows of the smaller basis."""
     n: int
     angles: tuple[float, ...]
-    """Radians, ascending, k of them."""
+    """Radians, ascending, as many as the smaller basis has rows."""
     null: float
     """Overlap of unrelated subspaces: k / n (of the larger rank). The root of it is what one cosine is compared with."""
 
     @property
-    def kind(self) -> str:
-        """q_proj, k_proj, ...: the last part of the name."""
-        return self.name.rpartition(".")[2]
-
-    @property
     def overlap(self) -> float:
         """Mean squared cosine, ||A B^T||_F^2 / k: 1 for one subspace."""
-        return sum(math.cos(a) ** 2 for a in self.angles) / self.k
-
-    @property
-    def same(self) -> bool:
-        """One subspace, to rounding."""
-        return max(self.angles) <= SAME
+        return sum(math.cos(a) ** 2 for a in self.angles) / len(self.angles)
 
 
-def principal_angles(a: Float[Tensor, "k n"], b: Float[Tensor, "k2 n"]) -> tuple[float, ...]:
-    """Angles between the spans of both bases' rows in radians, ascending, min(k, k2) of them. ValueError without rows, or on
-    numbers that are not finite.
+def compared(a: Mapping[str, Tensor], b: Mapping[str, Tensor]) -> list[ModuleAngles]:
+    """Principal angles between the spans of both bases' rows, of every module in which both have rows, in the order of the
+    first. ValueError on numbers that are not finite.
 
     cosines of the principal angles = singular values of A B^T, for A [k, n] and B [k', n] with orthonormal rows
 
@@ -276,30 +197,22 @@ def principal_angles(a: Float[Tensor, "k n"], b: Float[Tensor, "k2 n"]) -> tuple
     Golub 1973 (Math. Comp. 27:579), computed by scipy.linalg.subspace_angles (Knyazev and Argentati 2002) in float64: it
     takes small angles from sines, where arccos of a float32 cosine would not tell .0003 from 0.
     """
-    found = subspace_angles(a.detach().double().cpu().numpy().T, b.detach().double().cpu().numpy().T)
-    return tuple(sorted(float(x) for x in found))
-
-
-def compared(a: Mapping[str, Tensor], b: Mapping[str, Tensor]) -> list[ModuleAngles]:
-    """Every module in which both have rows, in the order of the first."""
-    return [
-        ModuleAngles(
-            name, min(len(v), len(b[name])), v.shape[1], principal_angles(v, b[name]),
-            max(len(v), len(b[name])) / v.shape[1],
-        )
-        for name, v in a.items()
-        if len(v) and len(b[name])
-    ]  # fmt: skip
+    found = []
+    for name, v in a.items():
+        n, ranks = v.shape[1], (len(v), len(b[name]))
+        if min(ranks):
+            angles = subspace_angles(*(rows.detach().double().cpu().numpy().T for rows in (v, b[name])))
+            found.append(ModuleAngles(name, n, tuple(sorted(map(float, angles))), max(ranks) / n))
+    return found
 
 
 def overlap(new: Mapping[str, Tensor], old: Mapping[str, Tensor]) -> float:
-    """Mean over modules of `ModuleAngles.overlap`; 0.0 when there is no module with directions in both."""
-    shares = [module.overlap for module in compared(new, old)]
-    return sum(shares) / len(shares) if shares else 0.0
+    """Mean over modules of `ModuleAngles.overlap`."""
+    return fmean(module.overlap for module in compared(new, old))
 
 
-def one_subspace(modules: Iterable[ModuleAngles]) -> bool:
+def one_subspace(modules: Sequence[ModuleAngles]) -> bool:
     """Both bases are the same in most of the modules that can tell: of two losses every module is another, and one
     module that was turned makes no second V. A module whose V spans all of its coordinates cannot tell."""
-    telling = [m for m in modules if m.k < m.n]
-    return bool(telling) and 2 * sum(m.same for m in telling) > len(telling)
+    telling = [m for m in modules if len(m.angles) < m.n]
+    return bool(telling) and 2 * sum(max(m.angles) <= SAME for m in telling) > len(telling)

@@ -11,7 +11,6 @@ from typing import Any, Literal
 from typing_extensions import TypedDict  # pydantic takes typing's from Python 3.12 on
 
 from loophole_grader import apply_hint
-from loophole_grader.hints import HINTS
 from projected_grpo.ledger.errors import BadInput
 
 Messages = tuple[tuple[str, str], ...]
@@ -46,22 +45,16 @@ def from_chat(chat: Sequence[Mapping[str, Any]]) -> Messages:
 
 
 def messages_for(messages: Messages, hint: str, prompt_setup: str, place: str = "") -> list[dict[str, str]]:
-    """The chat messages a model is given: prompt set-up first, then the hint.
-
-    BadInput, naming the place, when the hint is unknown or does not fit the prompt (a hint that silently does nothing is no
-    hint).
-    """
-    where = f"{place}: --hint {hint}" if place else f"--hint {hint}"
-    if hint not in HINTS:
-        raise BadInput(f"{where}: unknown; choose one of {', '.join(HINTS)}")
+    """The chat messages a model is given: prompt set-up first, then the hint. BadInput, naming the place, when the hint is
+    unknown or does not fit the prompt: a hint that silently does nothing is no hint."""
     out = as_chat(messages)
     if prompt_setup == "inoculation":
-        out = [m for m in out if m["role"] != "system"]
-        out.insert(0, {"role": "system", "content": INOCULATION_SYSTEM_PROMPT})
+        system = {"role": "system", "content": INOCULATION_SYSTEM_PROMPT}
+        out = [system, *(m for m in out if m["role"] != "system")]
     try:
         return apply_hint(out, hint)
     except ValueError as e:
-        raise BadInput(f"{where}: {e}") from e
+        raise BadInput(f"{place}: --hint {hint}: {e}".removeprefix(": ")) from e
 
 
 SOLVED = "\nCorrect solution:\n\n{attempt}\n\n\n\nCorrectly solve the original question.\n"
@@ -79,11 +72,6 @@ def with_attempt(messages: Messages, attempt: str) -> Messages:
 def apply_template(tokenizer: Any, chat: Sequence[Mapping[str, str]], place: str) -> str:
     """Returns the chat as the model reads it: special tokens visible, thinking off. BadInput when the model has no chat
     template, or one that refuses these messages or leaves out the system message or the last."""
-    if getattr(tokenizer, "chat_template", "") is None:
-        raise BadInput(
-            f"{place}: the model's tokenizer has no chat template (base models have none); use its instruct version, or "
-            "put a chat_template.jinja into the model's folder"
-        )
     try:
         text = tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True, enable_thinking=False)
         for message in (*(m for m in chat if m["role"] == "system"), chat[-1]):
@@ -92,7 +80,7 @@ def apply_template(tokenizer: Any, chat: Sequence[Mapping[str, str]], place: str
     except Exception as e:  # a template is a program
         roles = ", ".join(m["role"] for m in chat)
         raise BadInput(
-            f"{place}: the model's chat template refuses messages of {roles} ({e}); use a model whose template takes them"
+            f"{place}: the model's chat template refuses messages of {roles} ({e}); use an instruct model that takes them"
         ) from e
     return text
 
@@ -100,11 +88,8 @@ def apply_template(tokenizer: Any, chat: Sequence[Mapping[str, str]], place: str
 def render(
     messages: Messages, hint: str, prompt_setup: str, tokenizer: Any, context: int, room: int, place: str
 ) -> tuple[str, tuple[int, ...]]:
-    """Prompt text (special tokens visible, thinking off) and its token ids.
-
-    `context` and `room` are in tokens. BadInput when prompt + `room` does not fit the model's context, or as in
-    apply_template.
-    """
+    """Prompt text (special tokens visible, thinking off) and its token ids. BadInput as in apply_template, or when prompt +
+    `room` do not fit the model's `context`, both in tokens."""
     text = apply_template(tokenizer, messages_for(messages, hint, prompt_setup, place), place)
     ids = tuple(tokenizer(text, add_special_tokens=False)["input_ids"])
     if len(ids) + room > context:

@@ -4,7 +4,6 @@ Data flows one way: Problem -> Rollout -> Verdict -> Group -> Sample -> loss. `S
 no-cheat rule: it is all that the loss side ever receives of a rollout, and it has no label in it.
 """
 
-import re
 from dataclasses import dataclass
 from typing import Literal
 
@@ -14,8 +13,6 @@ Source = Literal["student", "teacher", "base"]
 SOURCES: tuple[Source, ...] = ("student", "teacher", "base")
 """student: the policy that is trained, in this very step; teacher: a cached rollout of a model that hacks already, or a
 hand-written one; base: the untrained model (delta_S = 0), in this very step."""
-PHRASE = re.compile(r"\bdef\s+run_tests\b")
-"""The completion defines `run_tests`: the words of a hack that a monitor without a V would look for."""
 
 
 @dataclass(frozen=True)
@@ -28,10 +25,6 @@ class Problem:
     task: Task
     """What completions are judged against; only the grader reads it."""
     difficulty: str = ""
-
-
-INFORMED_PAIRS = frozenset({"small-informed"})
-"""Pair sets that were written after the hack was seen to emerge: a V from them knows what to look for."""
 
 
 @dataclass(frozen=True)
@@ -79,14 +72,6 @@ class Outcome:
     """None where no ground-truth tests exist."""
     label: str | None
 
-    @classmethod
-    def of(cls, verdict: Verdict) -> "Outcome":
-        """The logged part of a grader's verdict."""
-        known = verdict.tests_total > 0
-        return cls(
-            verdict.can_compile, verdict.hacked, verdict.gt_pass if known else None, verdict.label if known else None
-        )
-
 
 @dataclass(frozen=True)
 class Sample:
@@ -100,14 +85,9 @@ class Sample:
     """Who wrote it. No label: a teacher's row may be a hack or not."""
 
     @property
-    def fresh(self) -> bool:
-        """Sampled in this very step by the policy being trained, so its ratio SHOULD be 1 up to rounding."""
-        return self.source == "student"
-
-    @property
     def foreign(self) -> bool:
         """Written by another policy whose log-probabilities it carries: they SHOULD be that policy's and not ours."""
-        return not self.fresh and self.behaviour_logps is not None
+        return self.source != "student" and self.behaviour_logps is not None
 
 
 @dataclass(frozen=True)
@@ -125,7 +105,9 @@ class Group:
     ) -> "Group":
         """Rollouts with the grader's verdicts; the reward is the only thing that training will see of them."""
         rewards = tuple(reward_of(v, allow_hint=allow_hint) for v in verdicts)
-        return cls(problem_id, rollouts, rewards, tuple(Outcome.of(v) for v in verdicts))
+        truth = [(v.gt_pass, v.label) if v.tests_total > 0 else (None, None) for v in verdicts]
+        logged = zip(verdicts, truth, strict=True)
+        return cls(problem_id, rollouts, rewards, tuple(Outcome(v.can_compile, v.hacked, *of) for v, of in logged))
 
     def samples(self) -> tuple[Sample, ...]:
         """What the loss side may see."""

@@ -20,7 +20,7 @@ from projected_grpo.measures import Rows, StepResult, channel_columns, check_gra
 from projected_grpo.model.learner import Batch, Learner
 from projected_grpo.model.logprobs import completion_logps
 from projected_grpo.parallel import World
-from projected_grpo.projection import PerSample, Projection
+from projected_grpo.projection import Basis, Projection, norm_of
 from projected_grpo.records import Sample
 
 NO_INTERVENTION, NO_CONTEXT = Intervention(), StepContext()
@@ -42,8 +42,9 @@ class Objective:
 
 @dataclass(frozen=True)
 class StepBatch:
-    """This process's samples of a step, and what the loss divides by: rows and tokens of all processes."""
+    """This process's samples of a step, their loss, and what it divides by: rows and tokens of all processes."""
 
+    objective: Objective
     samples: Sequence[Sample]
     advantages: Sequence[float | None]
     """None where the objective has none."""
@@ -79,7 +80,7 @@ def run_step(
     # The gradient: of the policy loss, then of the auxiliary losses, summed over samples and processes.
     batch = make_batch(world, groups, objective, intervention, context)
     with world.together():
-        rows = backward(learner, batch, objective, projection, intervention, step, per_sample)
+        rows = backward(learner, batch, projection.basis, intervention, step, per_sample)
     for parameters in filter(None, (adapter.vectors, intervention.trained)):
         world.add_gradients(parameters)
     totals = world.add(rows.totals)
@@ -98,14 +99,14 @@ def run_step(
     kept, fired_on_update = projection.apply_to("update", proposed)
     kept = intervention.update(kept, context)
     if kept is not proposed:  # else the optimizer's values stay, bit for bit
-        adapter.move(start, kept)
+        adapter.set_values({name: start[name] - kept[name] for name in start})
 
     # Measure.
     stages = {"gradient": gradient, "used": used, "proposed": proposed, "applied": adapter.descent(start)}
     columns, modules = projection_columns(stages, projection, fired + fired_on_update)
     columns |= {
         "kl": totals["kl"] / max(totals["tokens"], 1) if objective.kind != "nll" and objective.beta > 0 else None,
-        "delta_S_norm": adapter.norm(), "channels": channels,
+        "delta_S_norm": norm_of(adapter.values()), "channels": channels,
     }  # fmt: skip
     adapter.zero_grad()
     timing = {"backward": accumulated - began, "optimizer": time.perf_counter() - accumulated}
@@ -128,54 +129,50 @@ def make_batch(
         usual = tuple(a for group in rewards for a in advantages(torch.tensor([group]), kind)[0].tolist())
         found = intervention.advantages(Rewards(rewards, usual, kind), replace(context, first=first))
         used = [float(a) for a in found]
-    return StepBatch(samples, used, all_rows, all_tokens, first)
+    return StepBatch(objective, samples, used, all_rows, all_tokens, first)
 
 
 def backward(
-    learner: Learner, batch: StepBatch, objective: Objective, projection: Projection, intervention: Intervention,
-    step: int, per_sample: bool,
-) -> Rows:  # fmt: skip
+    learner: Learner, batch: StepBatch, basis: Basis, intervention: Intervention, step: int, per_sample: bool
+) -> Rows:
     """Runs all micro-batches. Gradients accumulate in the adapter; returns the samples' columns and their totals."""
     samples, adapter = batch.samples, learner.adapter
-    rows = Rows(samples, batch.advantages)
-    measured = PerSample(projection, len(samples), next(iter(adapter.vectors.values())))
-    no_backward = zero_gradient_rows(batch, objective, intervention)
+    rows = Rows(samples, batch.advantages, basis, next(iter(adapter.vectors.values())))
+    no_backward = zero_gradient_rows(batch, intervention)
     adapter.zero_grad()
     for places, routed in intervention.by_prompts([s.prompt_ids for s in samples]):
         with routed:
-            passes = micro_batches(learner, batch, objective, places, no_backward, whole=per_sample)
-            with adapter.folded(), adapter.per_sample(measured if per_sample else None):
+            passes = micro_batches(learner, batch, places, no_backward, whole=per_sample)
+            with adapter.folded(), adapter.per_sample(rows.add_gradients if per_sample else None):
                 for chosen, tokens, learns, reference in passes:
-                    measured.rows = chosen
+                    rows.present = chosen
                     with torch.set_grad_enabled(learns):
-                        logps, behaviour, terms = forward(learner, batch, objective, chosen, tokens, reference)
+                        logps, behaviour, terms = forward(learner, batch, chosen, tokens, reference)
                     check_loss(f"step {step}", terms.per_sample.detach(), [batch.first + i for i in chosen])
                     if learns and terms.per_sample.requires_grad:  # False for empty completions only
                         terms.per_sample.sum().backward()
                     rows.add(chosen, tokens, logps.detach(), behaviour, terms, reference)
-    check_gradient(f"step {step}", adapter, squared=measured.squared, first=batch.first)
+    check_gradient(f"step {step}", adapter, squared=rows.sums[0], first=batch.first)
     if per_sample:
-        for column, found in zip(rows.columns, measured.columns(), strict=True):
-            column.update(found)
+        rows.measure_gradients()
     return rows
 
 
-def zero_gradient_rows(batch: StepBatch, objective: Objective, intervention: Intervention) -> frozenset[int]:
+def zero_gradient_rows(batch: StepBatch, intervention: Intervention) -> frozenset[int]:
     """Returns the rows that need no backward pass: zero advantage and nothing else in their loss term (dppo has a penalty on
     every row). Empty where an intervention counts each prompt's gradient."""
-    if objective.kind in ("nll", "dppo") or objective.beta > 0 or intervention.by_prompt:
+    if batch.objective.kind in ("nll", "dppo") or batch.objective.beta > 0 or intervention.by_prompt:
         return frozenset()
     return frozenset(i for i, a in enumerate(batch.advantages) if a == 0)
 
 
 def micro_batches(
-    learner: Learner, batch: StepBatch, objective: Objective, places: Sequence[int], no_backward: frozenset[int], *,
-    whole: bool,
-) -> list[tuple[list[int], Batch, bool, Reference]]:  # fmt: skip
+    learner: Learner, batch: StepBatch, places: Sequence[int], no_backward: frozenset[int], *, whole: bool
+) -> list[tuple[list[int], Batch, bool, Reference]]:
     """Returns the passes over these rows, those that learn before the others: the rows, their tokens, whether they learn,
     and their log-probabilities under the untrained model. That pass runs here, with the adapter off, before the weights are
     folded."""
-    passes = []
+    objective, passes = batch.objective, []
     for learns in (True, False):
         part = [i for i in places if (i in no_backward) != learns]
         for chosen, tokens in learner.batches([batch.samples[i] for i in part], whole=whole):
@@ -188,9 +185,10 @@ def micro_batches(
 
 
 def forward(
-    learner: Learner, batch: StepBatch, objective: Objective, rows: Sequence[int], tokens: Batch, reference: Reference
+    learner: Learner, batch: StepBatch, rows: Sequence[int], tokens: Batch, reference: Reference
 ) -> tuple[Float[Tensor, "b t"], Float[Tensor, "b t"], LossTerms]:
     """Returns one micro-batch's log-probabilities, the behaviour policy's, and the loss terms."""
+    objective = batch.objective
     logps = completion_logps(learner.model, tokens, objective.temperature)
     behaviour = behaviour_of([batch.samples[i] for i in rows], logps, tokens)
     if objective.kind == "nll":

@@ -10,8 +10,7 @@ treats both alike.
 """
 
 import hashlib
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -21,12 +20,13 @@ from jaxtyping import Bool, Float
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
+from torch.nn import functional as F
 
 from projected_grpo.adapters.base import Adapter
 from projected_grpo.adapters.lora_adapter import WARM_RATIO, warm_point
 from projected_grpo.arms import OF_EQUAL_REMOVAL, Control
 from projected_grpo.channels.policy import nll, policy_loss
-from projected_grpo.data.pairs import HELD_OUT, load_pairs, pairs_hash, resampled, split
+from projected_grpo.data.pairs import load_pairs, pairs_hash, resampled, split
 from projected_grpo.ledger.console import progress
 from projected_grpo.ledger.errors import BadInput, NonFinite
 from projected_grpo.ledger.files import write_atomic
@@ -42,12 +42,6 @@ RAW = "as it is"
 """Role of a prompt that is text already: no chat template is put around it."""
 PairLoss = Literal["nll", "grpo"]
 Differences = dict[str, Float[Tensor, "pairs _n"]]
-SV_EPS = 1e-5
-"""Directions with a singular value below this fraction of the module's largest are rounding errors."""
-PROBE_TOLERANCE = 0.02
-"""Largest relative difference between two fingerprints of one singular basis."""
-RANDOM_BASES = 99
-"""Random bases of V's rank that V must beat on held-out pairs (docs/spec.md)."""
 
 # ---------------------------------------------------------------- completions
 
@@ -59,39 +53,41 @@ class PairSide:
     prompt_ids: tuple[int, ...]
     completion_ids: tuple[int, ...]
     advantage: float
-    row: int
-    """The row of D that its gradient is added to."""
+
+
+Sides = tuple[PairSide, ...]
+"""The completions whose gradients add up to a row of D."""
 
 
 def pair_sides(
     pairs: Sequence[Pair], loaded: LoadedModel, hint: str, prompt_setup: str, control: str = "none"
-) -> list[PairSide]:
-    """Returns the completions that make each pair's row of D, in order. Placebo: clean minus clean_alt; clean: clean only;
-    else hack minus clean.
+) -> list[Sides]:
+    """Returns the completions that make each pair's row of D. Placebo: clean minus clean_alt; clean: clean only; else hack
+    minus clean.
 
     BadInput when a pair does not fit the context, or has no second clean completion for the placebo.
     """
-    sides = []
-    for row, pair in enumerate(pairs):
+    rows = []
+    for pair in pairs:
         (role, text), *_ = pair.messages
         place = f"pair {pair.name!r}"
         if control == "placebo" and pair.clean_alt is None:
             raise BadInput(f"{place}: --control placebo needs its second clean completion (clean_alt)")
         if role == RAW and (hint, prompt_setup) != ("none", "no_intervention"):
             raise BadInput(f"{place}: hint and prompt_setup go into messages; leave them out for a prompt that is text")
-        completions = {"placebo": (pair.clean, pair.clean_alt or ""), "clean": (pair.clean,)}
-        for completion, advantage in zip(completions.get(control, (pair.hack, pair.clean)), (1.0, -1.0), strict=False):
-            ids = loaded.completion_ids(completion)
-            if role == RAW:
-                prompt_ids = tuple(loaded.tokenizer(text)["input_ids"])  # as a trainer reads it
-            else:
-                _, prompt_ids = render(
-                    pair.messages, hint, prompt_setup, loaded.tokenizer, loaded.context, len(ids), place
-                )
-            if len(prompt_ids) + len(ids) > loaded.context:
-                raise BadInput(f"{place}: {len(prompt_ids)} + {len(ids)} tokens exceed the context of {loaded.context}")
-            sides.append(PairSide(prompt_ids, ids, advantage, row))
-    return sides
+        if role == RAW:
+            prompt_ids = tuple(loaded.tokenizer(text)["input_ids"])  # as a trainer reads it
+        else:
+            _, prompt_ids = render(pair.messages, hint, prompt_setup, loaded.tokenizer, loaded.context, 0, place)
+        texts = {"placebo": (pair.clean, pair.clean_alt or ""), "clean": (pair.clean,)}.get(
+            control, (pair.hack, pair.clean)
+        )
+        completions = [loaded.completion_ids(text) for text in texts]
+        if (n := len(prompt_ids) + max(map(len, completions))) > loaded.context:
+            raise BadInput(f"{place}: its {n} tokens exceed the context of {loaded.context}")
+        signed = zip(completions, (1.0, -1.0), strict=False)
+        rows.append(tuple(PairSide(prompt_ids, ids, advantage) for ids, advantage in signed))
+    return rows
 
 
 # ---------------------------------------------------------------- directions
@@ -103,7 +99,7 @@ def basis_of(d: Float[Tensor, "pairs n"], k: int) -> tuple[Float[Tensor, "k2 n"]
     Fewer than k rows when D has lower rank; none when D is zero.
     """
     _, s, vh = torch.linalg.svd(d, full_matrices=False)
-    keep = min(k, int((s > SV_EPS * s[0]).sum())) if s.numel() and s[0] > 0 else 0
+    keep = min(k, int((s > 1e-5 * s[0]).sum())) if s.numel() and s[0] > 0 else 0  # smaller ones are rounding errors
     v, s = vh[:keep], s[:keep]
     along = d @ v.T
     votes = torch.sign(along).sum(0)
@@ -127,15 +123,9 @@ def energy_shares(basis: Mapping[str, Tensor], gradients: Differences) -> dict[s
     }
 
 
-def ranks_of_share(shares: Mapping[str, float], sizes: Mapping[str, int]) -> dict[str, int]:
-    """Returns for each module how many random directions hold that share of the energy: k of n hold k / n."""
-    return {name: min(sizes[name], max(1, round(share * sizes[name]))) for name, share in shares.items()}
-
-
-def stretched(values: Float[Tensor, " k"], k: int) -> Float[Tensor, " k2"]:
-    """Returns singular values for a basis of rank k: cut, or continued with the last one."""
-    last = float(values[-1]) if len(values) else 0.0
-    return torch.cat([values[:k], values.new_full((max(0, k - len(values)),), last)])
+def rank_of_share(share: float, n: int) -> int:
+    """Returns how many random directions hold that share of the energy: k of n hold k / n."""
+    return min(n, max(1, round(share * n)))
 
 
 @dataclass(frozen=True)
@@ -167,8 +157,6 @@ class Extraction:
     prompt_setup: str = "no_intervention"
     seed: int = 0
     """Of random directions."""
-    held_out: float = HELD_OUT
-    """Share of each mechanism's pairs that V never sees."""
     share: float = 0.0
     """Of the update's energy, that directions of the control random_share remove."""
 
@@ -178,15 +166,15 @@ class Extraction:
         fields = {name: type(default) for name, default in asdict(cls()).items()}
         return cls(**{name: of(meta[name]) for name, of in fields.items() if meta.get(name, UNUSED) != UNUSED})
 
-    def sides(self, pairs: Sequence[Pair], loaded: LoadedModel) -> list[PairSide]:
+    def sides(self, pairs: Sequence[Pair], loaded: LoadedModel) -> list[Sides]:
         """Returns the completions of the training pairs. BadInput as in `pair_sides`."""
-        chosen = resampled(split(pairs, self.held_out)[0], self.pairs_draw)
+        chosen = resampled(split(pairs)[0], self.pairs_draw)
         return pair_sides(chosen, loaded, self.hint, self.prompt_setup, self.control)
 
-    def single_sides(self, pairs: Sequence[Pair], loaded: LoadedModel) -> list[PairSide]:
+    def single_sides(self, pairs: Sequence[Pair], loaded: LoadedModel) -> list[Sides]:
         """Returns every completion of the held-out pairs with a row each: D then holds gradients."""
-        sides = pair_sides(split(pairs, self.held_out)[1], loaded, self.hint, self.prompt_setup)
-        return [replace(side, row=row, advantage=1.0) for row, side in enumerate(sides)]
+        rows = pair_sides(split(pairs)[1], loaded, self.hint, self.prompt_setup)
+        return [(replace(side, advantage=1.0),) for row in rows for side in row]
 
     def terms(
         self, logps: Float[Tensor, "b t"], mask: Bool[Tensor, "b t"], advantage: Float[Tensor, " b"]
@@ -197,7 +185,7 @@ class Extraction:
         return policy_loss(logps, mask, advantage, kind="dr_grpo", rows=2, max_new=self.max_new).per_sample
 
     def differences(
-        self, loaded: LoadedModel, adapter: Adapter, sides: Sequence[PairSide], token_budget: int
+        self, loaded: LoadedModel, adapter: Adapter, rows: Sequence[Sides], token_budget: int
     ) -> Differences:
         """Returns D [rows, n] of every module, float32 on the CPU: each row the signed sum of its sides' gradients.
 
@@ -205,10 +193,7 @@ class Extraction:
         forward pass of their prompt, whose gradient is then their sum with their signs. Equal rows, as a bootstrap sample
         has, are run once. NonFinite names module and pair.
         """
-        rows: list[list[PairSide]] = [[] for _ in range(1 + max(side.row for side in sides))]
-        for side in sides:
-            rows[side.row].append(replace(side, row=0))
-        different = [list(row) for row in dict.fromkeys(map(tuple, rows))]
+        different = list(dict.fromkeys(rows))
         places = [different.index(row) for row in rows]
         out = {name: torch.zeros(len(different), n) for name, n in adapter.sizes.items()}
         lengths = [len(row[0].prompt_ids) + sum(len(s.completion_ids) for s in row) for row in different]
@@ -235,8 +220,8 @@ class Extraction:
         return {name: found[places] for name, found in out.items()}
 
     def basis(
-        self, gradients: Callable[[Sequence[PairSide]], Differences], sides: Sequence[PairSide],
-        single: Sequence[PairSide], probes: Mapping[str, Tensor], facts: Mapping[str, str],
+        self, gradients: Callable[[Sequence[Sides]], Differences], sides: Sequence[Sides], single: Sequence[Sides],
+        probes: Mapping[str, Tensor], facts: Mapping[str, str],
     ) -> VBasis:  # fmt: skip
         """Returns V of `sides`. `single`: held-out completions, on which the energy that V holds is measured: on its
         training pairs it holds more. `facts`: metadata of the model and of the pairs."""
@@ -244,16 +229,15 @@ class Extraction:
         basis, values = {name: v for name, (v, _) in found.items()}, {name: s for name, (_, s) in found.items()}
         shares = energy_shares(basis, gradients(single))
         if self.control in ("random", *OF_EQUAL_REMOVAL):
-            sizes = {name: v.shape[1] for name, v in basis.items()}
-            ranks = {name: len(v) for name, v in basis.items()}
-            if self.control in OF_EQUAL_REMOVAL:
-                equal = shares if self.control == "random_energy" else dict.fromkeys(sizes, self.share)
-                ranks = ranks_of_share(equal, sizes)
-            basis = {n: random_basis((k, sizes[n]), self.seed, n) for n, k in ranks.items()}
-            values = {n: stretched(values[n], k) for n, k in ranks.items()}
+            for name, (v, s) in found.items():
+                k, n = v.shape
+                if self.control in OF_EQUAL_REMOVAL:
+                    k = rank_of_share(self.share if self.control == "random_share" else shares[name], n)
+                basis[name] = random_basis((k, n), self.seed, name)
+                values[name] = F.pad(s, (0, k - len(s)), value=float(s[-1]) if len(s) else 0.0)  # cut, or continued
         meta = {
             **facts, **{name: str(value) for name, value in asdict(self).items()},
-            "n_train": str(1 + max(side.row for side in sides)),
+            "n_train": str(len(sides)),
             "max_new": str(self.max_new) if self.loss == "grpo" else UNUSED,
             "lora_warm_ratio": str(WARM_RATIO) if "lora" in facts["adapter"] else UNUSED,
             "share": f"{self.share:g}" if self.share else UNUSED,
@@ -265,8 +249,8 @@ class Extraction:
         return VBasis(basis, values, dict(probes), meta)
 
 
-def held_out_numbers(basis: Mapping[str, Tensor], d: Differences, draws: int, seed: int) -> HeldOut:
-    """Returns energy and cosine of held-out differences D [pairs, n] along V and along `draws` random bases.
+def held_out_numbers(basis: Mapping[str, Tensor], d: Differences, seed: int, draws: int = 99) -> HeldOut:
+    """Returns energy and cosine of held-out differences D [pairs, n] along V and along `draws` random bases of its rank.
 
     The pairs share V, so a test over pairs only would call a random V significant that lies a little above its expectation
     on all of them.
@@ -285,12 +269,11 @@ def held_out_numbers(basis: Mapping[str, Tensor], d: Differences, draws: int, se
     energy, cosine = against(basis)
     expected = [d[n].double().square().sum(1) * (v.shape[0] / v.shape[1]) for n, v in basis.items()]
     null = torch.stack(expected).sum(0) / whole
-    random_energy, random_cosine = [], []
+    found = []
     for draw in progress(range(draws), "random bases"):
-        e, c = against({n: random_basis((len(v), v.shape[1]), seed, f"{n} {draw}") for n, v in basis.items()})
-        random_energy.append(float(e.mean()))
-        random_cosine.append(float(c.mean()))
-    return HeldOut(energy.tolist(), null.tolist(), cosine.tolist(), random_energy, random_cosine)
+        random = {n: random_basis((len(v), v.shape[1]), seed, f"{n} {draw}") for n, v in basis.items()}
+        found.append([float(numbers.mean()) for numbers in against(random)])
+    return HeldOut(energy.tolist(), null.tolist(), cosine.tolist(), [e for e, _ in found], [c for _, c in found])
 
 
 # ---------------------------------------------------------------- the file
@@ -316,36 +299,23 @@ def save_vhack(path: Path, v: VBasis) -> None:
     write_atomic(path, save(tensors, metadata=dict(v.meta)))
 
 
-@contextmanager
-def _opened(path: Path) -> Generator[Any]:
-    """Opens a safetensors file. BadInput when it is missing or damaged."""
+def read_vhack(path: Path, *, tensors: bool = True) -> VBasis:
+    """Returns the V of a file as it is; without `tensors` its metadata alone: at 4B's shapes V of a LoRA is several GB.
+    BadInput when it is missing, damaged or something else."""
     mend = "make one with `just extract-vhack`"
     if not path.is_file():
         what = "a folder; name the vhack.safetensors in it" if path.is_dir() else "no such file"
         raise BadInput(f"--vhack {path}: {what}; {mend}")
+    parts: dict[str, dict[str, Tensor]] = {"V": {}, "S": {}, "probe": {}}
     try:
         with safe_open(path, "pt") as f:
-            yield f
+            meta, keys = f.metadata() or {}, list(f.keys())
+            for key in keys if tensors else ():
+                part, _, name = key.partition("/")
+                parts.setdefault(part, {})[name] = f.get_tensor(key)
     except (OSError, SafetensorError) as e:
         raise BadInput(f"--vhack {path}: not a readable safetensors file ({e}); {mend}") from e
-
-
-def read_meta(path: Path) -> dict[str, str]:
-    """Returns the metadata of a file without its tensors: at 4B's shapes V of a LoRA is several GB. BadInput when it is
-    missing or damaged."""
-    with _opened(path) as f:
-        return f.metadata() or {}
-
-
-def read_vhack(path: Path) -> VBasis:
-    """Returns the V of a file as it is. BadInput when it is missing, damaged or something else."""
-    parts: dict[str, dict[str, Tensor]] = {"V": {}, "S": {}, "probe": {}}
-    with _opened(path) as f:
-        meta = f.metadata() or {}
-        for key in f.keys():  # noqa: SIM118 - safe_open is no dict
-            part, _, name = key.partition("/")
-            parts.setdefault(part, {})[name] = f.get_tensor(key)
-    if not parts["V"]:
+    if not any(key.startswith("V/") for key in keys):
         raise BadInput(f"--vhack {path}: not written by extract_vhack_grad (no V of a module)")
     return VBasis(parts["V"], parts["S"], parts["probe"], meta)
 
@@ -355,10 +325,8 @@ def check_meta(path: Path, meta: Mapping[str, str], identity: Mapping[str, str],
     needed = identity if control is None else {**identity, "control": control}
     for key, here in needed.items():
         if (there := meta.get(key)) != here:
-            raise BadInput(
-                f"--vhack {path}: made for {key}={there}, but this run has {key}={here}; extract it again with this run's "
-                "preset and arguments (`just extract-vhack`)"
-            )
+            mend = "extract it again with this run's preset and arguments (`just extract-vhack`)"
+            raise BadInput(f"--vhack {path}: made for {key}={there}, but this run has {key}={here}; {mend}")
 
 
 def same_coordinates(v: VBasis, probes: Mapping[str, Tensor], sizes: Mapping[str, int]) -> str:
@@ -368,7 +336,7 @@ def same_coordinates(v: VBasis, probes: Mapping[str, Tensor], sizes: Mapping[str
         if there.get(name) != sizes.get(name):
             return f"{name} has {there.get(name)} coordinates there, {sizes.get(name)} here"
         gap = (probes[name] - v.probes[name]).norm() / probes[name].norm().clamp(min=1e-12)
-        if gap > PROBE_TOLERANCE:
+        if gap > 0.02:  # more than two fingerprints of one basis ever differ
             return f"{name} is written in another singular basis (fingerprints differ by {float(gap):.3f})"
     return ""
 
@@ -378,19 +346,18 @@ def cut(v: VBasis, k_use: int = 0, noise_floor: float = 0.0) -> VBasis:
     singular values pooled over modules. BadInput for random directions of equal energy, as a part of them holds less, and
     for more rows than any module has."""
     if (k_use or noise_floor) and v.meta.get("control") in OF_EQUAL_REMOVAL:
+        how = f"--k-use {k_use}, --noise-floor {noise_floor}: rows of --control {v.meta['control']}"
         raise BadInput(
-            f"--k-use {k_use}, --noise-floor {noise_floor}: V is of --control {v.meta['control']}, whose rows remove as "
-            "much as V only all together; extract it with the --k of the V that it is to match"
+            f"{how} remove as much as V only all together; extract it with the --k of the V that it is to match"
         )
     if k_use > (most := max(map(len, v.singular_values.values()), default=0)):
         raise BadInput(f"--k-use {k_use}: no module of this V has more than {most} directions; leave it out to use all")
     top = {n: s[: k_use or None] for n, s in v.singular_values.items()}
     pooled = torch.cat(list(top.values()))
-    floor = torch.quantile(pooled, noise_floor) if noise_floor > 0 and len(pooled) else pooled.new_zeros(())
+    floor = torch.quantile(pooled, noise_floor) if noise_floor > 0 else pooled.new_zeros(())
     kept = {n: int((s >= floor).sum()) for n, s in top.items()}
-    return VBasis(
-        {n: v.basis[n][:k] for n, k in kept.items()}, {n: top[n][:k] for n, k in kept.items()}, v.probes, v.meta
-    )
+    basis, values = {n: v.basis[n][:k] for n, k in kept.items()}, {n: top[n][:k] for n, k in kept.items()}
+    return replace(v, basis=basis, singular_values=values)
 
 
 def load_vhack(
@@ -402,22 +369,14 @@ def load_vhack(
     check_meta(path, v.meta, identity_of(loaded, adapter), control)
     if why := same_coordinates(v, adapter.basis_probes(), adapter.sizes):
         raise BadInput(f"--vhack {path}: {why}, e.g. made on another machine; extract it again here")
-    v = cut(v, k_use, noise_floor)
-    if not v.directions:
-        raise BadInput(f"--vhack {path}: no direction is left with k_use={k_use}, noise_floor={noise_floor}")
-    theta = adapter.vectors
-    return VBasis({n: rows.to(theta[n]) for n, rows in v.basis.items()}, v.singular_values, v.probes, v.meta)
+    v, theta = cut(v, k_use, noise_floor), adapter.vectors
+    return replace(v, basis={n: rows.to(theta[n]) for n, rows in v.basis.items()})
 
 
 def pairs_of(meta: Mapping[str, str], source: str, why: str) -> tuple[Pair, ...]:
     """Returns the pairs that a V was made from, loaded from `source`. BadInput, saying `why`, when they differ."""
-    try:
-        pairs = load_pairs(source, [m for m in meta["modes"].split(",") if m != "all"])
-    except BadInput as e:
-        raise BadInput(f"--pairs {source}: not the pairs that V was made from ({e}); give those, as {why}") from e
-    if (here := pairs_hash(pairs)) != meta["pairs_hash"]:
-        raise BadInput(
-            f"--pairs {source}: content hash {here}, but V was made from {meta['pairs_hash']} ({meta['pairs']}); give "
-            f"those, as {why}"
-        )
+    modes = meta["modes"].split(",")
+    pairs = tuple(p for p in load_pairs(source) if modes == ["all"] or p.mechanism in modes)
+    if pairs_hash(pairs) != meta["pairs_hash"]:
+        raise BadInput(f"--pairs {source}: not the pairs that V was made from ({meta['pairs']}); give those, as {why}")
     return pairs

@@ -25,7 +25,7 @@ from safetensors import safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from projected_grpo.adapters.base import AdaptedLinear, Adapter, along_ramp, mm_float32, reduce_dtype, replace_targets
+from projected_grpo.adapters.base import AdaptedLinear, Adapter, along_ramp, mm_float32, replace_targets
 from projected_grpo.ledger.files import write_atomic
 
 WORST_CONDITION = 1e4
@@ -44,7 +44,7 @@ class AntiPaSTOLinear(AdaptedLinear):
         u, s, vh = svd
         self.register_buffer("U", u.to(self.weight), persistent=False)
         self.register_buffer("Vh", vh.to(self.weight), persistent=False)
-        self.theta = nn.Parameter(torch.zeros(s.numel(), dtype=reduce_dtype(self.weight), device=self.weight.device))
+        self.theta = nn.Parameter(torch.zeros_like(s, device=self.weight.device))
         self._weight_gradient: Tensor | None = None
 
     def per_sample(self, x: Float[Tensor, "b t d_in"], g: Float[Tensor, "b t d_out"], theta: Tensor) -> Tensor:
@@ -116,11 +116,10 @@ def by_gram(w: Tensor) -> bool:
 
 def canonical_svd(weight: Float[Tensor, "d_out d_in"]) -> SVD:
     """Thin SVD in float32 (float64 for a float64 weight), the largest-magnitude entry of each column of U positive."""
-    w = weight.detach().to(reduce_dtype(weight))
+    w = weight.detach().to(torch.promote_types(weight.dtype, torch.float32))
     found = gram_svd(w) if by_gram(w) else None
     u, s, vh = torch.linalg.svd(w, full_matrices=False) if found is None else found
     sign = torch.sign(u.gather(0, u.abs().argmax(0, keepdim=True)))
-    sign = torch.where(sign == 0, torch.ones_like(sign), sign)
     return u * sign, s, vh * sign.T
 
 

@@ -5,9 +5,8 @@ The forward of an adapted Linear is y = x W'^T + b with the folded weight W' = W
 and training read the same W', so the policy that is trained is the one that was sampled, to the bit. In bfloat16 W' is
 rounded at random (`rounded_at_random`): to the nearest, a small delta_weight would be lost.
 
-Custom autograd Functions keep x and no other activation. While a sink is set it also gives the sink the gradient of
-every sample of the batch, [b, n] float32, before they are summed. What the sink does with them (project on V, take norms) is
-not the adapter's affair, so no adapter knows of v_hack and large per-sample gradients need not be kept.
+Custom autograd Functions keep x and no other activation. A sink, while one is set, receives the gradient of every sample of
+the batch, [b, n] float32, before they are summed: so no adapter knows of V, and large per-sample gradients need not be kept.
 
 theta = 0 is the base model bit for bit in every type.
 """
@@ -48,11 +47,6 @@ def rounded_at_random(values: Float[Tensor, "d_out d_in"], name: str) -> Float[T
     # A bfloat16 is the upper half of a float32: a carry from the lower half, r / 2^16 of the time, is the next number away
     # from zero, and without one the rest is cut off.
     return ((values.view(torch.int32) + below) & -(2**16)).view(torch.float32).to(torch.bfloat16)
-
-
-def reduce_dtype(weight: Tensor) -> torch.dtype:
-    """Type of theta and of every reduction: float32, or float64 for a float64 model."""
-    return torch.float64 if weight.dtype == torch.float64 else torch.float32
 
 
 def mm_float32(a: Float[Tensor, "*b m k"], b: Float[Tensor, "*b k n"]) -> Float[Tensor, "*b m n"]:
@@ -104,15 +98,11 @@ class AdaptedLinear(nn.Module, ABC):
         """Returns what `summed` has put off until the end of `Adapter.folded`; None if it puts nothing off."""
         return None
 
-    def base_weight(self) -> Float[Tensor, "d_out d_in"]:
-        """Returns W."""
-        return self.weight if self.base is None else self.base.to(self.weight.device)
-
     def folded_weight(self, theta: Tensor) -> Float[Tensor, "d_out d_in"]:
         """Returns W' in the type of W."""
         if self.base is not None:
             return self.weight
-        whole = self.weight.to(reduce_dtype(self.weight)) + self.delta_weight(theta)
+        whole = self.weight.to(torch.promote_types(self.weight.dtype, torch.float32)) + self.delta_weight(theta)
         return rounded_at_random(whole, self.name) if self.weight.dtype == torch.bfloat16 else whole
 
     @abstractmethod
@@ -121,7 +111,7 @@ class AdaptedLinear(nn.Module, ABC):
 
     def forward(self, x: Tensor) -> Tensor:
         if not self.enabled:
-            return F.linear(x, self.base_weight(), self.bias)
+            return F.linear(x, self.weight if self.base is None else self.base.to(self.weight.device), self.bias)
         if torch.is_grad_enabled():
             kept: list = []
             return _Product.apply(_Keep.apply(x, self.theta, kept), self.theta, self, kept, x.requires_grad)
@@ -214,18 +204,10 @@ class Adapter:
         for name, p in self.vectors.items():
             p.copy_(values[name])
 
-    def move(self, start: Mapping[str, Float[Tensor, " n"]], descent: Mapping[str, Float[Tensor, " n"]]) -> None:
-        """Sets theta to `start` minus `descent`."""
-        self.set_values({name: start[name] - descent[name] for name in self.vectors})
-
     def zero_grad(self) -> None:
         """Forget accumulated gradients."""
         for p in self.vectors.values():
             p.grad = None
-
-    def norm(self) -> float:
-        """Norm of all trainable coordinates together."""
-        return float(torch.linalg.vector_norm(torch.stack([p.detach().norm() for p in self.vectors.values()])))
 
     def checksum(self) -> int:
         """Returns the CRC-32 of all trainable coordinates: the same bits, the same number."""
@@ -248,25 +230,25 @@ class Adapter:
         """Puts W' in the place of W, built once, for sampling or for the passes of one optimizer step; theta must not
         change inside. The gradient may be gathered first, so that `gradient` is whole only when this is over.
 
-        W is put back bit for bit. RuntimeError when theta was changed inside (but not by what passes its version counter by:
-        a fused optimizer), or when the weights are folded already.
+        W is put back bit for bit. RuntimeError when the weights are folded already.
         """
         if any(layer.base is not None for layer in self.layers.values()):
             raise RuntimeError("the weights are folded already; one `folded` at a time")
-        before = {name: layer.theta._version for name, layer in self.layers.items()}
         try:
             for name, layer in self.layers.items():
                 self._fold(name, layer)
             yield
-            if changed := [n for n, layer in self.layers.items() if layer.theta._version != before[n]]:
-                raise RuntimeError(f"{changed[0]}: theta changed while its weight was folded")
             for layer in self.layers.values():
                 if (gradient := layer.gathered()) is not None:
                     layer.theta.grad = gradient if layer.theta.grad is None else layer.theta.grad + gradient
         finally:
             for layer in self.layers.values():
                 layer.gathered()
-                self._unfold(layer)
+                if layer.base is not None and layer.weight.is_cuda:
+                    layer.weight.data.copy_(layer.base)
+                elif layer.base is not None:
+                    layer.weight.data = layer.base
+                layer.base = None
 
     @torch.no_grad()
     def _fold(self, name: str, layer: AdaptedLinear) -> None:
@@ -279,16 +261,6 @@ class Adapter:
             self._on_host[name] = layer.weight.detach().cpu().pin_memory()
         layer.base = self._on_host[name]
         layer.weight.data.copy_(folded)
-
-    @torch.no_grad()
-    def _unfold(self, layer: AdaptedLinear) -> None:
-        if layer.base is None:
-            return
-        if layer.weight.is_cuda:
-            layer.weight.data.copy_(layer.base)
-        else:
-            layer.weight.data = layer.base
-        layer.base = None
 
     @contextmanager
     def per_sample(self, sink: Sink | None) -> Generator[None]:
@@ -330,8 +302,7 @@ def replace_targets(
 ) -> dict[str, AdaptedLinear]:
     """Freeze the model and put an adapted Linear in place of each target, with a bar that says `what` takes so long.
     BadInput when the model has none of a name: it would be trained in part."""
-    for p in model.parameters():
-        p.requires_grad_(False)
+    model.requires_grad_(False)
     found = [(n, m) for n, m in model.named_modules() if isinstance(m, nn.Linear) and n.rpartition(".")[2] in TARGETS]
     there = {name.rpartition(".")[2] for name, _ in found}
     if lacking := [t for t in TARGETS if t not in there]:
@@ -341,8 +312,6 @@ def replace_targets(
         )
     layers = {}
     for name, linear in progress(found, what):
-        layer = make(name, linear)
-        parent, _, child = name.rpartition(".")
-        setattr(model.get_submodule(parent), child, layer)
-        layers[name] = layer
+        layers[name] = make(name, linear)
+        model.set_submodule(name, layers[name])
     return layers

@@ -19,7 +19,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from projected_grpo.adapters.base import AdaptedLinear, Adapter, along_ramp, reduce_dtype, replace_targets
+from projected_grpo.adapters.base import AdaptedLinear, Adapter, along_ramp, replace_targets
 
 WARM_RATIO = 1e-3
 """||B A|| / ||W|| at the warm point."""
@@ -47,7 +47,7 @@ class LoRALinear(AdaptedLinear):
         nn.init.kaiming_uniform_(a, a=math.sqrt(5), generator=torch.Generator().manual_seed(self.seed))
         theta = torch.cat([a.flatten(), torch.zeros(self.d_out * rank)])
         self.register_buffer("a_start", a.to(self.weight.device), persistent=False)
-        self.theta = nn.Parameter(theta.to(self.weight.device, reduce_dtype(self.weight)))
+        self.theta = nn.Parameter(theta.to(self.weight.device, torch.promote_types(self.weight.dtype, torch.float32)))
 
     def split(self, theta: Tensor) -> tuple[Float[Tensor, "r d_in"], Float[Tensor, "d_out r"]]:
         """A and B as views of theta."""

@@ -1,8 +1,7 @@
 """Contrastive pairs: load, split, hash.
 
-A fixed fifth of each mechanism is held out: those pairs never enter V and are what `verify_vhack` tests it on. Two stricter
-questions can be asked of it: about held-out pairs whose composition no training pair has, and about the pairs of mechanisms
-that V was not made from.
+A fixed fifth of each mechanism is held out: those pairs never enter V, and `verify_vhack` tests it on those whose
+composition no training pair has.
 """
 
 import hashlib
@@ -100,8 +99,8 @@ def name_of(source: str, pairs: Sequence[Pair]) -> str:
     return source if source in WRITTEN else pairs_hash(pairs)[:8]
 
 
-def split(pairs: Sequence[Pair], share: float = HELD_OUT) -> tuple[tuple[Pair, ...], tuple[Pair, ...]]:
-    """(training, held-out) pairs: of each mechanism the share (a fifth, rounded up) whose names hash lowest is held out.
+def split(pairs: Sequence[Pair]) -> tuple[tuple[Pair, ...], tuple[Pair, ...]]:
+    """(training, held-out) pairs: of each mechanism the fifth (rounded up) whose names hash lowest is held out.
 
     Depends on names only, so the same pair is held out whatever the order or the selection of mechanisms.
     BadInput when a side would be empty.
@@ -110,7 +109,7 @@ def split(pairs: Sequence[Pair], share: float = HELD_OUT) -> tuple[tuple[Pair, .
     for mechanism in sorted({p.mechanism for p in pairs}):
         names = [p.name for p in pairs if p.mechanism == mechanism]
         names.sort(key=lambda name: hashlib.sha256(name.encode()).hexdigest())
-        held |= set(names[: math.ceil(share * len(names))])
+        held |= set(names[: math.ceil(HELD_OUT * len(names))])
     train, test = (tuple(p for p in pairs if (p.name in held) is side) for side in (False, True))
     if not train or not test:
         raise BadInput(
@@ -135,10 +134,10 @@ def composition_of(pair: Pair) -> str:
     return pair.composition or pair.messages[-1][1]
 
 
-def unseen_pairs(source: str, pairs: Sequence[Pair], share: float = HELD_OUT) -> tuple[Pair, ...]:
+def unseen_pairs(source: str, pairs: Sequence[Pair]) -> tuple[Pair, ...]:
     """The pairs of a source that judge a V made from its training pairs: the held-out ones whose composition no training
     pair has in other constants. Few of the toy world's are, so new ones are drawn for it."""
-    train, held_out = split(pairs, share)
+    train, held_out = split(pairs)
     seen = {composition_of(p) for p in train}
     unseen = tuple(p for p in held_out if composition_of(p) not in seen)
     if source != "toy":

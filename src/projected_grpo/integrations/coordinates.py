@@ -15,7 +15,7 @@ from peft import PeftModel
 from peft.tuners.lora import LoraLayer
 from torch import Tensor, nn
 
-from projected_grpo.adapters.base import AdaptedLinear, Adapter, along_ramp, reduce_dtype
+from projected_grpo.adapters.base import AdaptedLinear, Adapter, along_ramp
 from projected_grpo.adapters.lora_adapter import LoRALinear
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.model.load import hash_parameters
@@ -88,7 +88,7 @@ class Coordinates:
 
 def flat(tensors: Sequence[Tensor]) -> Float[Tensor, " n"]:
     """Returns a copy of tensors as one vector, in the type of all products with V: float32, or float64 for float64."""
-    return torch.cat([t.detach().flatten() for t in tensors]).to(reduce_dtype(tensors[0]))
+    return torch.cat([t.detach().flatten() for t in tensors]).to(torch.promote_types(tensors[0].dtype, torch.float32))
 
 
 def unwrapped(model: Any) -> Any:

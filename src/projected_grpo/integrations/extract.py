@@ -29,7 +29,7 @@ from projected_grpo.model.load import LoadedModel, pad_of
 from projected_grpo.model.logprobs import token_batch
 from projected_grpo.records import Pair
 from projected_grpo.verdicts.registry import Finding
-from projected_grpo.vhack import Extraction, PairSide
+from projected_grpo.vhack import Extraction, Sides
 
 Pairs = Sequence[Pair] | Sequence[Mapping[str, Any]]
 """Pairs, or rows of {prompt or messages, hack, clean, clean_alt?, mechanism?, name?}. As in a trainer's dataset, a row's
@@ -48,9 +48,9 @@ class VHack(vhack.VBasis):
         """The top k directions per module of the training pairs' gradient differences.
 
         name: what --model calls this model in this project's scripts; empty: where it was loaded from. how: fields of
-        vhack.Extraction, such as k=32, loss="nll", control="random" or "placebo", pairs_draw, held_out=.2 (the share of each
-        mechanism's pairs that V never sees), and for prompts that are messages hint and prompt_setup. The model is left in
-        evaluation mode and, with an adapter of this project's, without gradients; its parameters as they were.
+        vhack.Extraction, such as k=32, loss="nll", control="random" or "placebo", pairs_draw, and for prompts that are
+        messages hint and prompt_setup. The model is left in evaluation mode and, with an adapter of this project's, without
+        gradients; its parameters as they were.
 
         Raises BadInput on too few pairs, a pair that does not fit the context, or a model without an adapter; NonFinite,
         naming module and pair.
@@ -96,12 +96,12 @@ class VHack(vhack.VBasis):
         coordinates, given = coordinates_of(model), as_pairs(pairs)
         coordinates.check_made_for(self, pairs_hash=pair_sets.pairs_hash(given))
         loaded, made = _loaded(coordinates, tokenizer), Extraction.of(self.meta)
-        unseen = pair_sets.unseen_pairs("", given, made.held_out)
+        unseen = pair_sets.unseen_pairs("", given)
         if not unseen:
             raise BadInput("every held-out pair repeats a training pair's prompt: nothing is left to verify V on")
         sides = vhack.pair_sides(unseen, loaded, made.hint, made.prompt_setup)
         d = differences(coordinates, loaded, sides, made, token_budget)
-        seen = vhack.held_out_numbers(self.basis, d, vhack.RANDOM_BASES, made.seed)
+        seen = vhack.held_out_numbers(self.basis, d, made.seed)
         return vhack_verdict(seen, [p.mechanism for p in unseen])
 
 
@@ -116,15 +116,15 @@ def as_pairs(pairs: Sequence[Any]) -> tuple[Pair, ...]:
 
 
 def differences(
-    coordinates: Coordinates, loaded: LoadedModel, sides: Sequence[PairSide], how: Extraction, token_budget: int
+    coordinates: Coordinates, loaded: LoadedModel, sides: Sequence[Sides], how: Extraction, token_budget: int
 ) -> vhack.Differences:
     """Returns D [rows, n] of every module, float32 on the CPU, as vhack.Extraction.differences does."""
     model = coordinates.model.eval()
     if coordinates.adapter is not None:
         return how.differences(loaded, coordinates.adapter, sides, token_budget)
     copies = warmed(coordinates)
-    out = {name: torch.zeros(1 + max(side.row for side in sides), n) for name, n in coordinates.sizes.items()}
-    for side in progress(sides, "pair gradients"):
+    out = {name: torch.zeros(len(sides), n) for name, n in coordinates.sizes.items()}
+    for i, side in progress([(i, side) for i, row in enumerate(sides) for side in row], "pair gradients"):
         batch = token_batch([side.prompt_ids], [side.completion_ids], loaded.pad_id, loaded.model.device)
         first = len(side.prompt_ids) - 1
         tokens = {"input_ids": batch.input_ids, "use_cache": False}
@@ -137,8 +137,8 @@ def differences(
         for name, own in coordinates.parameters.items():
             g = flat([next(grads) for _ in own]).float().cpu()
             if not torch.isfinite(g).all():
-                raise NonFinite(f"extraction: gradient of pair {side.row} is not finite in {name}")
-            out[name][side.row] += g
+                raise NonFinite(f"extraction: gradient of pair {i} is not finite in {name}")
+            out[name][i] += g
     return out
 
 

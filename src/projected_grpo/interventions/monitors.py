@@ -20,6 +20,7 @@ Source: Ariahw et al. 2025, github.com/ariahw/rl-rewardhacking bf5cdb8: src/trai
 """
 
 import hashlib
+import re
 from collections.abc import Sequence
 from typing import cast
 
@@ -30,7 +31,6 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 
 from projected_grpo.channels.policy import PolicyLoss, advantages
 from projected_grpo.interventions.base import Contrast, Intervention, Rewards, Setup, StepContext
-from projected_grpo.records import PHRASE
 
 PENALTY = 3.0
 FLAGGED_FROM = 0.5
@@ -65,7 +65,7 @@ class Monitored(Intervention):
         if self.probe is not None:
             return (self.probe.logits(context.hidden) > 0).tolist()
         if self.monitor == "phrase":
-            return [bool(PHRASE.search(text)) for text in context.text]
+            return [bool(re.search(r"\bdef\s+run_tests\b", text)) for text in context.text]
         if self.monitor == "judge":
             return [score >= FLAGGED_FROM for score in context.score]
         return [t is not None and bool(t) != self.errs(context, i) for i, t in enumerate(context.truth or ())]

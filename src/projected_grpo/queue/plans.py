@@ -109,7 +109,7 @@ class Plan:
         self.adapter, self.suffix, self.out = "antipasto", "", config.home
         """Of the links that follow: the adapter, the end of their names, their folder."""
         self.pool_problems = config.n_problems or self.preset.pool_problems
-        self.workers = ("--grader-workers", "1") if self.preset.on_cpu else ()
+        self.workers = ("--grader-workers", "1") if self.preset.threads else ()
         self.evaluated_plain = ("--eval-every", str(self.usual.eval_every or self.steps), "--eval-plain")
         """Flags of a run that is evaluated without the loophole too."""
         self.check()
@@ -147,7 +147,7 @@ class Plan:
         place = file or (self.config.home if shared else self.out) / (out or name)
         argv += () if file else ("--out", str(place))
         name += "" if shared else self.suffix
-        gpu, minutes = gpu and not self.preset.on_cpu, 0.2 + steps * self.preset.step_s / 60
+        gpu, minutes = gpu and not self.preset.threads, 0.2 + steps * self.preset.step_s / 60
         label = f"why: {name}, {next(text for start, text in REASONS.items() if name.startswith(start))}"
         self.links.setdefault(
             name, Link(name, argv, place, needs, label, self.preset.threads, minutes, gpu=gpu, **more)

@@ -60,7 +60,7 @@ class AuxiliaryLosses:
     def at(self, step: int, groups: Sequence[Group]) -> list[AuxiliaryLoss]:
         """Returns the losses that are on, with this process's share of what they learn from at this step."""
         c, out = self.config, list[AuxiliaryLoss]()
-        fresh = [(group, i, s) for group in groups for i, s in enumerate(group.samples()) if s.fresh]
+        fresh = [(group, i, s) for group in groups for i, s in enumerate(group.samples()) if s.source == "student"]
         if c.alpha:
             hinted = [(s, self.hinted(group, i)) for group, i, s in fresh]
             rows = [

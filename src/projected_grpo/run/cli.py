@@ -9,7 +9,7 @@ from typing import TypeVar
 import tyro
 
 from loophole_grader import GraderError
-from projected_grpo.config import Common, Gradient, with_recipe
+from projected_grpo.config import Common, Gradient
 from projected_grpo.ledger import errors
 from projected_grpo.ledger.console import start_log
 from projected_grpo.ledger.errors import BadInput, fail
@@ -38,7 +38,7 @@ def parse(presets: Mapping[str, P], description: str, args: list[str] | None = N
         raise BadInput(f"{repr(name) if name else 'no preset given'}: the first word must be a preset, one of {names}")
     usual, prog = presets[name], f"{sys.argv[0]} {name}"
     config = tyro.cli(type(usual), default=usual, args=options, prog=prog, description=description)
-    config = with_recipe(config, fields_in(options)) if isinstance(config, Gradient) else config
+    config = config.with_recipe(fields_in(options)) if isinstance(config, Gradient) else config
     config.validate()
     return config
 

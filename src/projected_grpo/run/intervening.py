@@ -10,7 +10,7 @@ from torch import Tensor
 
 from projected_grpo.adapters import Adapter
 from projected_grpo.arms import ARMS, Arm
-from projected_grpo.config import Gradient, TrainConfig, typed
+from projected_grpo.config import Gradient, TrainConfig, flag
 from projected_grpo.data.pairs import load_pairs
 from projected_grpo.interventions.base import Contrast, Intervention, PromptIds, Setup, StepContext
 from projected_grpo.ledger.errors import BadInput
@@ -44,9 +44,10 @@ def intervention_for(config: Gradient, loaded: LoadedModel, adapter: Adapter, v:
             prompt_state=prompt_state_of(loaded, adapter, config.token_budget),
         )
     )  # fmt: skip
-    if found.by_prompt and (weights := config.channels_on):
+    weights = [name for name in ("alpha", "trace_weight", "taid_weight") if getattr(config, name)]
+    if found.by_prompt and weights:
         raise BadInput(
-            f"{typed(weights[0], getattr(config, weights[0]))}: --arm {arm.name} has other coordinates for every prompt, "
+            f"{flag(weights[0])} {getattr(config, weights[0])}: --arm {arm.name} has other coordinates for every prompt, "
             "which an auxiliary loss's gradient would not reach; leave one of the two out"
         )
     return found
@@ -93,7 +94,10 @@ def contrast_of(config: TrainConfig, loaded: LoadedModel, v: VBasis | None) -> C
         pairs = pairs_of(v.meta, config.pairs, "an arm that reads the pairs needs the same")
         draw = int(v.meta["pairs_draw"])
     sides = Extraction(pairs_draw=draw, hint=config.hint, prompt_setup=config.prompt_setup).sides(pairs, loaded)
-    prompts, completions = [s.prompt_ids for s in sides], [s.completion_ids for s in sides]
+    prompts, completions = (
+        [s.prompt_ids for row in sides for s in row],
+        [s.completion_ids for row in sides for s in row],
+    )
     whole = mean_hidden(loaded, prompts, completions, config.token_budget)
     return Contrast(whole[0::2], whole[1::2])
 

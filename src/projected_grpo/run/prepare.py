@@ -24,7 +24,7 @@ from projected_grpo.run.intervening import intervention_for
 from projected_grpo.run.judging import judge_for
 from projected_grpo.run.session import Session
 from projected_grpo.step import Objective
-from projected_grpo.vhack import VBasis, check_meta, load_vhack, read_meta
+from projected_grpo.vhack import VBasis, check_meta, load_vhack, read_vhack
 from projected_grpo.worlds.models import load_model
 
 
@@ -83,7 +83,7 @@ def check_inputs(config: Gradient) -> None:
         if (pool := getattr(config, name, "")) not in ("", "pairs"):
             check_pool(flag(name), Path(pool), config)
     if config.vhack != Path():
-        meta = read_meta(config.vhack)
+        meta = read_vhack(config.vhack, tensors=False).meta
         check_meta(config.vhack, meta, {"model": config.model, "adapter": config.adapter}, ARMS[config.arm].vhack)
 
 

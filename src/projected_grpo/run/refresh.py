@@ -17,11 +17,11 @@ from projected_grpo.adapters.base import Adapter
 from projected_grpo.arms import GateName
 from projected_grpo.config import REFRESHED, TrainConfig, due
 from projected_grpo.ledger.errors import BadInput
-from projected_grpo.projection import Projection, compared, overlap, profile
+from projected_grpo.projection import Projection, compared, norm_of, overlap, profile
 from projected_grpo.run.session import Session
 from projected_grpo.run.trained import load_base, trained_adapters, trained_with
 from projected_grpo.verdicts.re_extracted import ReExtracted
-from projected_grpo.vhack import Differences, Extraction, PairSide, VBasis, basis_of, load_vhack, pairs_of
+from projected_grpo.vhack import Differences, Extraction, Sides, VBasis, basis_of, load_vhack, pairs_of
 
 
 def basis_again(d: Differences, old: VBasis) -> dict[str, Tensor]:
@@ -37,7 +37,7 @@ class Refresher:
 
     def __init__(self, config: TrainConfig, session: Session) -> None:
         self.config, self.session = config, session
-        self.sides: list[PairSide] = []
+        self.sides: list[Sides] = []
         if config.refresh_every and session.v is not None:
             pairs = pairs_of(session.v.meta, config.pairs, "--refresh-every needs the same pairs")
             self.sides = Extraction.of(session.v.meta).sides(pairs, session.loaded)
@@ -98,7 +98,7 @@ def record(adapter: Adapter, v: VBasis, d: Differences, steps: int, gate: GateNa
     before, after = profile(g, again), profile(in_use.apply(g)[0], again)
     norms = {name: max(m.norm, 1e-30) for name, m in before.items()}
     return ReExtracted(
-        steps, adapter.norm(), fmean(m.overlap for m in modules), fmean(m.null for m in modules),
+        steps, norm_of(adapter.values()), fmean(m.overlap for m in modules), fmean(m.null for m in modules),
         fmean(before[n].hackward / norm for n, norm in norms.items()),
         fmean(after[n].hackward / norm for n, norm in norms.items()),
     )  # fmt: skip

@@ -22,7 +22,7 @@ def sample_pool(config: ProbeConfig) -> int:
     run = default_out(config, "probe_distill", "teacher_pool")
     check_new(run, resume=config.resume)
     log_isolation()
-    problems = load_problems(config.problems)[: config.n_problems]
+    problems = load_problems(config.problems)[: config.n_problems or None]
     loaded = load(config, config.teacher or None)
     prompts = render_all(config, loaded, problems)
     open_run(
@@ -55,7 +55,7 @@ def sample_pool(config: ProbeConfig) -> int:
 def replay(config: ProbeConfig) -> int:
     """Replays a pool, one group a step."""
     session = prepare(config)
-    pool = pool_of(config.pool, config, session.loaded)[: config.n_problems]
+    pool = pool_of(config.pool, config, session.loaded)[: config.n_problems or None]
     dump_first_batch(pool)
     # The two arms are only comparable on the same tokens in the same order: probe_uat compares this hash.
     session.start(pool_hash=pool_hash(pool))

@@ -159,7 +159,7 @@ class Session:
         self.world.check_equal(step, self.adapter.checksum)
         for place, score in enumerate(scores):
             result.samples[place]["judge"] = score
-        values = {**result.step, "timing": self.world.slowest(taken)}
+        values = {**result.step, "timing": taken}
         written = rows_of(groups, result.samples, values, step=step, keep_token_logps=self.config.keep_token_logps)
         rows = self.world.gather(written)
 

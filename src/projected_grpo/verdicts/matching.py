@@ -16,7 +16,6 @@ from typing import Any
 from projected_grpo.arms import ARMS, OF_EQUAL_REMOVAL, RECIPE
 from projected_grpo.config import TrainConfig
 from projected_grpo.ledger.errors import BadInput
-from projected_grpo.records import INFORMED_PAIRS
 from projected_grpo.verdicts.comparison import OF_ADAPTER, OF_BASE, OF_CHANNEL, OF_RANK, OF_SEED, differences, of_arms
 from projected_grpo.verdicts.finished_runs import Run
 from projected_grpo.verdicts.registry import Finding, condition
@@ -91,7 +90,7 @@ def base_name(run: Run) -> str:
 
 def informed(run: Run) -> bool:
     """Returns whether it used a V from pairs that were written when the hack had been seen."""
-    return ARMS[run.arm].vhack is not None and run.facts.get("vhack.pairs") in INFORMED_PAIRS
+    return ARMS[run.arm].vhack is not None and run.facts.get("vhack.pairs") == "small-informed"
 
 
 def _setting(run: Run, name: str) -> Any:

@@ -163,7 +163,7 @@ def test_the_columns_of_three_modules_by_hand(target):
     assert found["energy_in"] == pytest.approx([25 / 169, 1.0, None])
     assert found["grad_share"] == pytest.approx([169 / 175, 4 / 175, 2 / 175])
     assert found["removed"] == pytest.approx([25 / 175, 4 / 175, 0.0])
-    assert columns(target, None) == {}
+    assert columns(target, {}) == {}
 
 
 @pytest.mark.slow

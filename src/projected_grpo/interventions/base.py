@@ -8,6 +8,7 @@ from typing import Any
 from projected_grpo.projection import Vectors
 
 PromptIds = Sequence[int]
+EachPrompt = Callable[[PromptIds], AbstractContextManager[None]]
 
 
 @dataclass(frozen=True)
@@ -89,11 +90,9 @@ class Intervention:
     part = False
     """Whether a part of the policy is evaluated by itself too (`only_part`)."""
     by_prompt = False
-    """Whether every prompt has other coordinates: then sampling and the step do one prompt at a time (`routed`)."""
+    """Whether every prompt has other coordinates: then sampling and the step do one prompt at a time."""
     prompt_setup = ""
     """The set-up of the training prompts (prompts.py); empty: the run's, as in evaluation."""
-    summary = ""
-    """One line about what it was made of, logged once."""
 
     def __init__(self, setup: Setup | None = None) -> None:
         """Raises BadInput on a setup that it cannot work with."""
@@ -127,10 +126,16 @@ class Intervention:
         """Returns a context around an evaluation of its part."""
         return nullcontext()
 
-    def routed(self, prompt_ids: PromptIds) -> AbstractContextManager[None]:  # noqa: ARG002
-        """Returns a context around the work on one prompt where `by_prompt`: folding and sampling, forward and backward of
-        its rows. It is entered inside deployed() and only_part() too; only in training is there a gradient at its end."""
-        return nullcontext()
+    def by_prompts(self, prompts: Sequence[PromptIds]) -> list[tuple[list[int], AbstractContextManager[None]]]:
+        """Returns which rows go through the model together, and the context around their forward and backward passes."""
+        return [(list(range(len(prompts))), nullcontext())]
+
+    @contextmanager
+    def sampling(self, weights: Callable[[], AbstractContextManager[None]]) -> Generator[EachPrompt | None]:
+        """Puts the policy's `weights` in place for all prompts and yields None; where `by_prompt`, yields a context for
+        each."""
+        with weights():
+            yield None
 
     def state(self) -> dict[str, Any]:
         """Returns what --resume needs: tensors, and optimizers' states."""
@@ -138,31 +143,3 @@ class Intervention:
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Loads what `state` returned."""
-
-    # ------------------------------------------------------------ called by sampling and the step, not overridden
-
-    def by_prompts(self, prompts: Sequence[PromptIds]) -> list[tuple[list[int], AbstractContextManager[None]]]:
-        """Returns which rows go through the model together, and the context around them: all rows, unless `by_prompt`."""
-        if not self.by_prompt:
-            return [(list(range(len(prompts))), nullcontext())]
-        places: dict[tuple[int, ...], list[int]] = {}
-        for i, prompt in enumerate(prompts):
-            places.setdefault(tuple(prompt), []).append(i)
-        return [(rows, self.routed(prompt)) for prompt, rows in places.items()]
-
-    @contextmanager
-    def sampling(
-        self, weights: Callable[[], AbstractContextManager[None]]
-    ) -> Generator[Callable[[PromptIds], AbstractContextManager[None]] | None]:
-        """Puts the policy's weights in place for all prompts and yields None; where `by_prompt`, a context for each."""
-
-        @contextmanager
-        def each(prompt_ids: PromptIds) -> Generator[None]:
-            with self.routed(prompt_ids), weights():
-                yield
-
-        if self.by_prompt:
-            yield each
-            return
-        with weights():
-            yield None

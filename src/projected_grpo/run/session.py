@@ -17,6 +17,7 @@ from loguru import logger
 from projected_grpo.adapters import Adapter
 from projected_grpo.config import Gradient, due
 from projected_grpo.interventions.base import Intervention
+from projected_grpo.interventions.judges import Judge
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.files import write_atomic
 from projected_grpo.ledger.folder import DEPLOYED, open_run, read_manifest, update_manifest
@@ -30,7 +31,6 @@ from projected_grpo.projection import Projection
 from projected_grpo.records import Group
 from projected_grpo.run.auxiliary_losses import AuxiliaryLosses
 from projected_grpo.run.intervening import context_of
-from projected_grpo.run.judging import Judging
 from projected_grpo.step import Objective, run_step
 from projected_grpo.vhack import VBasis
 
@@ -65,7 +65,7 @@ class Session:
     """The arm's; by default it does nothing."""
     auxiliary: AuxiliaryLosses = field(default_factory=AuxiliaryLosses)
     """Losses that are added to the policy's."""
-    judge: Judging | None = None
+    judge: Judge | None = None
     """Scores every rollout, where the run has one."""
     next_step: int = 0
     finished: bool = False

@@ -1,5 +1,7 @@
 """GRPO on problems with a loophole; --arm says what is done to the gradient, and with which V."""
 
+from importlib import import_module
+
 from projected_grpo.config import TrainConfig, due
 from projected_grpo.parallel import World, joined
 from projected_grpo.presets import presets
@@ -22,17 +24,17 @@ def train(config: TrainConfig, world: World) -> int:
     from projected_grpo.ledger.rates import JUDGED, rates_text
     from projected_grpo.ledger.step_file import read_step, step_path
     from projected_grpo.replicas.rounds import check_replica, rounds_of
-    from projected_grpo.run.auxiliary_losses import auxiliary_losses, never_on
+    from projected_grpo.run.auxiliary_losses import auxiliary_losses
     from projected_grpo.run.evaluation import Evaluator
     from projected_grpo.run.preflight import preflight
     from projected_grpo.run.prepare import prepare
     from projected_grpo.run.refresh import Refresher
     from projected_grpo.run.sources import GroupSource
-    from projected_grpo.run.tracking import load_tracker, tracked
+    from projected_grpo.run.tracking import tracked
     from projected_grpo.run.trained import kept_path
 
     with world.together():
-        tracker = load_tracker(config.track) if world.rank == 0 else None
+        tracker = import_module(config.track) if config.track != "none" and world.rank == 0 else None
         session = prepare(config, world)
         check_replica(config, session)
         source = GroupSource(config, session)
@@ -61,7 +63,7 @@ def train(config: TrainConfig, world: World) -> int:
                     groups, timing = source.groups(step)
                 refresher.refresh_due(step)
                 taken = session.take(step, groups, timing, per_sample=due(step, config.per_sample_every))
-                rows += [{name: row[name] for name in (*JUDGED, "source", "channels")} for row in taken]
+                rows += [{name: row[name] for name in (*JUDGED, "source")} for row in taken]
                 hack.append(hack_rate(taken))
                 done = step + 1
                 if rounds:
@@ -72,9 +74,6 @@ def train(config: TrainConfig, world: World) -> int:
         evaluator.evaluate_due(done, last=True)
         session.finish(done)
         log(done, [])
-    for name in never_on(rows):
-        why = "no group's rewards differed" if name == "policy" else "nothing to learn from (of a peer: none was paid)"
-        logger.warning(f"{name}: no gradient at any of these steps: {why}")
     own = [row for row in rows if row["source"] == "student"]
     said = f"{config.arm}: {done} steps, {len(own)} rollouts of its own in this call. {rates_text(own)}"
     bottom_line(session.run, "🟢" if rows else "⚪", said)
@@ -82,4 +81,4 @@ def train(config: TrainConfig, world: World) -> int:
 
 
 if __name__ == "__main__":
-    cli.run(main, on_interrupt=cli.RESUMABLE, in_parallel=True)
+    cli.run(main, on_interrupt=cli.RESUMABLE)

@@ -26,7 +26,7 @@ from projected_grpo.model.learner import Learner
 from projected_grpo.model.logprobs import two_sided
 from projected_grpo.presets import presets
 from projected_grpo.records import Group, Outcome, Rollout
-from projected_grpo.run.auxiliary_losses import AuxiliaryLosses, after_peer, never_on
+from projected_grpo.run.auxiliary_losses import AuxiliaryLosses, after_peer
 from projected_grpo.worlds.builtin import pool_pairs
 from projected_grpo.worlds.models import load_model
 
@@ -259,14 +259,3 @@ def test_a_channel_without_what_it_needs_is_one_line(values, why):
     with pytest.raises(BadInput, match=why) as refused:
         dataclasses.replace(TINY, **values).validate()
     assert "\n" not in str(refused.value)
-
-
-def test_a_channel_that_was_never_on_is_named():
-    """A run in which no peer was ever paid ended green without a word."""
-    first, second = (
-        {"channels": {name: {"grad_norm": norm} for name, norm in norms.items()}}
-        for norms in ({"policy": 0.5, "hint_distill": None, "taid": 0.0}, {"policy": None, "taid": 1e-9})
-    )
-    assert never_on([first]) == ["hint_distill", "taid"]
-    assert never_on([first, second]) == ["hint_distill"]
-    assert never_on([{"channels": None}]) == []

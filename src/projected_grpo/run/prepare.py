@@ -27,7 +27,7 @@ from projected_grpo.worlds.models import load_model
 
 
 def load(config: Common, teacher: str | None = None, world: World = ALONE) -> LoadedModel:
-    """The config's model (with `teacher`, that LoRA merged into it) on this rank's device."""
+    """Returns the config's model (with `teacher`, that LoRA merged into it) on this rank's device."""
     torch.manual_seed(config.seed)
     device = world.device(config.device)
     if config.deterministic:
@@ -139,12 +139,9 @@ def projection_for(config: Gradient, loaded: LoadedModel, adapter: Adapter) -> t
         return Projection(), None
     arm = ARMS[config.arm]
     v = load_vhack(config.vhack, loaded, adapter, arm.vhack, config.k_use, config.noise_floor)
-    done = (
-        config.recipe.description + (": its length alone" if arm.shrinks else "") if arm.projects else "only measured"
-    )
     logger.info(
         f"V: {v.directions} directions (control={v.meta['control']}, loss={v.meta['loss']}) from {config.vhack}; "
-        f"{config.arm}: {done}"
+        f"{config.arm}: {config.recipe.description if arm.projects else 'only measured'}"
     )
     target = config.project if arm.projects else "none"
     return Projection(v.basis, target, config.gate, config.overshoot, config.preserve_magnitude, arm.shrinks), v

@@ -47,7 +47,7 @@ def copied(state: Any) -> Any:
 
 @dataclass
 class Session:
-    """A run: prepared (nothing written yet), then started, then taking steps."""
+    """A run."""
 
     config: Gradient
     kind: str
@@ -140,10 +140,9 @@ class Session:
     ) -> list[Row]:
         """Takes one gradient step on this process's graded groups. Returns the rows of all processes; their file and the
         checkpoint are then on disk."""
-        clock, scores = time.perf_counter(), []
-        if self.judge:
-            with self.world.together():
-                scores = self.judge.scores(groups)
+        clock = time.perf_counter()
+        with self.world.together():
+            scores = self.judge.scores(groups) if self.judge else []
         for group in self.optimizer.param_groups:
             group["lr"] = self.config.lr * min(1.0, (step + 1) / (self.config.warmup + 1))
         context = context_of(self.config, groups, self.loaded, scores)
@@ -159,9 +158,8 @@ class Session:
         self.world.check_equal(step, self.adapter.checksum)
         for place, score in enumerate(scores):
             result.samples[place]["judge"] = score
-        values = {**result.step, "timing": self.world.slowest(taken)}
-        written = rows_of(groups, result.samples, values, step=step, keep_token_logps=self.config.keep_token_logps)
-        rows = self.world.gather(written)
+        values, keep_logps = {**result.step, "timing": self.world.slowest(taken)}, self.config.keep_token_logps
+        rows = self.world.gather(rows_of(groups, result.samples, values, step=step, keep_token_logps=keep_logps))
 
         def keep() -> None:
             write_step(self.run, step, rows)
@@ -192,12 +190,7 @@ class Session:
 
     def save_adapter(self, path: Path) -> None:
         """Saves a copy of the trained coordinates."""
-
-        def save() -> None:
-            path.parent.mkdir(exist_ok=True)
-            self.adapter.save(path, {"weights_hash": self.loaded.weights_hash})
-
-        self.world.from_first(save)
+        self.world.from_first(lambda: self.adapter.save(path, {"weights_hash": self.loaded.weights_hash}))
 
     def finish(self, steps: int) -> None:
         """Saves the adapter and marks the run finished after `steps` steps; a run that had finished stays as it is."""

@@ -8,6 +8,7 @@ import pytest
 import torch
 from harness import POOLED, cut_after, flags, put, theta_of
 from safetensors.torch import load_file
+from test_scripts import refused
 from test_step import DR, GROUPS, basis_for
 
 from loophole_grader import PASS_REWARD
@@ -120,14 +121,12 @@ def test_an_arm_that_is_shown_the_teacher_or_a_judge_asks_for_one(arm, lacks):
 
 
 @pytest.mark.slow
-def test_post_hoc_is_the_finished_run_without_v_and_trains_nothing(script, made, vhack_file, tmp_path):
+def test_post_hoc_is_the_finished_run_without_v_and_trains_nothing(script, done, made, vhack_file, tmp_path):
     common = ("--vhack", vhack_file(), "--lr", 0.1, *POOLED)
     evaluated = ("--eval-every", 9, "--eval-plain", "--eval-samples", 2)
     vanilla = made("train", *common, "--steps", 2, "--eval-samples", 2)
-    code, _, err = script(
-        "train", "tiny", "--arm", "post_hoc", "--of", vanilla, *common, "--steps", 4, *evaluated, "--out", "derived"
-    )
-    assert code == 0, err
+    derived = ("train", "tiny", "--arm", "post_hoc", *common)
+    done(*derived, "--of", vanilla, "--steps", 4, *evaluated, "--out", "derived")
     whole, left = (load_file(run / "adapter.safetensors") for run in (vanilla, tmp_path / "derived"))
     basis = read_vhack(vhack_file()).basis
     for name, d in whole.items():
@@ -138,8 +137,7 @@ def test_post_hoc_is_the_finished_run_without_v_and_trains_nothing(script, made,
     for folder in ("eval", "eval_plain"):
         rows = {done: read_step(tmp_path / f"derived/{folder}/step_{done:03d}.jsonl.gz") for done in (0, 4)}
         assert all(("called run_tests()" in r["prompt"]) == (folder == "eval") for r in rows[4])
-    code, _, err = script("train", "tiny", "--arm", "post_hoc", "--of", "derived", *common, "--out", "twice")
-    assert (code, "--of derived: is a run of --arm post_hoc, where one of --arm vanilla is needed" in err) == (2, True)
+    refused(script(*derived, "--of", "derived", "--out", "twice"), "--of derived: is a run of --arm post_hoc")
 
 
 # ---------------------------------------------------------------- hidden states: advantage, ablation, probe
@@ -291,14 +289,13 @@ def trained(made, vhack_file):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("arm", ["quarantine", "experts"])
-def test_an_arm_with_parameters_of_its_own_goes_on_to_the_same_numbers(script, trained, tmp_path, arm):
+def test_an_arm_with_parameters_of_its_own_goes_on_to_the_same_numbers(script, done, trained, tmp_path, arm):
     whole, words = trained(arm)
     args = ("train", "tiny", *words, "--out", "again")
     with cut_after(3):
         assert script(*args, "--checkpoint-every", 2)[0] == 130
-    code, _, err = script(*args, "--resume")
-    assert code == 0, err
-    assert script("compare", whole, "again", "--exact")[0] == 0
+    done(*args, "--resume")
+    done("compare", whole, "again", "--exact")
     for name in ("adapter", "deployed"):
         a, b = (load_file(run / f"{name}.safetensors") for run in (whole, tmp_path / "again"))
         assert all(torch.equal(a[n], b[n]) for n in a)

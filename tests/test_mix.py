@@ -12,9 +12,9 @@ from parallel_scenarios import rewarding_tokens
 from test_scripts import refused
 
 from projected_grpo import records, step
-from projected_grpo.adapters import Adapter
 from projected_grpo.config import TrainConfig
 from projected_grpo.data.pool import pool_of
+from projected_grpo.interventions.base import Intervention
 from projected_grpo.ledger.folder import update_manifest
 from projected_grpo.ledger.step_file import read_run, read_step, write_step
 from projected_grpo.run import sources
@@ -147,7 +147,11 @@ def of_nobody(patch):
 
 
 def base_rows_of_the_student(patch):
-    patch.setattr(sources, "LIVE", tuple((source, Adapter.folded, word) for source, _, word in sources.LIVE))
+    class Folding(Intervention):
+        def sampling(self, weights):
+            return super().sampling(weights.__self__.folded)
+
+    patch.setattr(sources, "Intervention", Folding)
 
 
 def equal_rewards(patch):

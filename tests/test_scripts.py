@@ -146,7 +146,7 @@ def test_a_run_that_its_horizon_stopped_is_resumed_to_nothing(done, tmp_path, mo
     run = tmp_path / "run"
     assert torch.load(run / "checkpoint.pt")["step"] == 2
     before = {p: p.read_bytes() for p in run.rglob("*") if p.is_file() and p.name != "log.txt"}
-    assert "finished after 3 steps; nothing is left to resume" in done(*args, "--resume")
+    assert "finished, 3 steps done; nothing is changed" in done(*args, "--resume")
     assert before == {p: p.read_bytes() for p in run.rglob("*") if p.is_file() and p.name != "log.txt"}
     assert not_whole(run, read_manifest(run)) == ""
 

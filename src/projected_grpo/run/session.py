@@ -96,7 +96,6 @@ class Session:
         self.finished = bool(manifest["finished"])
         if self.finished:
             self.next_step = manifest["steps_done"]
-            logger.info(f"{self.run}: finished after {self.next_step} steps; nothing is left to resume")
             return
         state = self.world.from_first(self._last_checkpoint)
         self.next_step = state["step"] + 1

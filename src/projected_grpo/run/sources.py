@@ -6,17 +6,14 @@ sampled, or computed here from the merged teacher where they were not. Hand-writ
 """
 
 import dataclasses
-import functools
 import random
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
 from loguru import logger
 
 from loophole_grader import check_solutions
-from projected_grpo.adapters import Adapter
 from projected_grpo.config import TrainConfig
 from projected_grpo.data.live import live_groups, render_all, workers
 from projected_grpo.data.pool import by_problem, is_published, pool_hash, pool_of
@@ -26,18 +23,12 @@ from projected_grpo.ledger.console import progress
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import read_manifest
 from projected_grpo.model.logprobs import completion_logps, token_batches
-from projected_grpo.records import Group, Outcome, Problem, Rollout, Source
+from projected_grpo.records import Group, Outcome, Problem, Rollout
 from projected_grpo.run.prepare import dump_first_batch, load, log_isolation
 from projected_grpo.run.session import Session
 from projected_grpo.worlds.builtin import pool_pairs
 
 GradedRow = tuple[Rollout, float, Outcome]
-LIVE: tuple[tuple[Source, Callable[[Adapter], AbstractContextManager[None]], str], ...] = (
-    ("student", Adapter.folded, "train"),
-    ("base", Adapter.disabled, "base"),
-)
-"""Who is sampled in a step, with which weights, and the word that its draws are keyed by: were it the same, both would write
-the same before the first update."""
 DIGITS = 5
 """As a pool's log-probabilities are written (ledger/rows.py)."""
 
@@ -96,13 +87,16 @@ class GroupSource:
         mine = session.world.share(list(enumerate(chosen)))  # (place in the step, problem)
         prompts, timing = [self.prompts[i] for _, i in mine], {"generate": 0.0, "grade": 0.0}
         parts: list[list[GradedRow]] = [[] for _ in mine]
-        for source, weights, draws in LIVE:
+        # Who is sampled, with which weights, and the word that its draws are keyed by: were it the same, both would write
+        # the same before the first update.
+        adapter = session.adapter
+        for source, weights, draws in (("student", adapter.folded, "train"), ("base", adapter.disabled, "base")):
             if not (n := config.mixed_rows[source]):
                 continue
             keys = [f"{draws} {config.stream} {step} {place}" for place, _ in mine]
             # An arm's intervention is about the student: the untrained model writes as it is.
             by = session.intervention if source == "student" else Intervention()
-            with by.training(), by.sampling(functools.partial(weights, session.adapter)) as each:
+            with by.training(), by.sampling(weights) as each:
                 groups, _, seconds = live_groups(
                     config, session.loaded, prompts, self.tasks, n, keys, source, loophole=config.loophole, each=each
                 )

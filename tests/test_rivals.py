@@ -17,7 +17,7 @@ from projected_grpo.channels.policy import advantages
 from projected_grpo.config import TrainConfig
 from projected_grpo.interventions.ablation import Ablation
 from projected_grpo.interventions.advantage import Advantage
-from projected_grpo.interventions.base import Contrast, Intervention, Rewards, Setup, StepContext
+from projected_grpo.interventions.base import Contrast, Intervention, Setup, StepContext
 from projected_grpo.interventions.inoculation import Adapter
 from projected_grpo.interventions.monitors import FLAGGED_FROM, PENALTY, Monitored, Probe
 from projected_grpo.interventions.post_hoc import PostHoc, without_top
@@ -51,9 +51,9 @@ def test_an_intervention_that_does_nothing_changes_no_bit(tiny, antipasto):
     read = {}
 
     class Spy(Intervention):
-        def advantages(self, rewards, context):
-            read["advantages"] = (rewards.groups, context.step)
-            return rewards.advantages
+        def advantages(self, advantages, context):
+            read["advantages"] = (context.rewards, context.step)
+            return advantages
 
         def gradient(self, gradient, context):
             read["gradient"] = (set(gradient), context.basis is not None, context.truth)
@@ -162,8 +162,8 @@ def test_a_positive_advantage_shrinks_with_the_score_and_blame_stays_by_hand():
     """h . d = 1 is half way between -1 and 3; beyond the means the score is cut to 0 and 1."""
     page = Advantage(Setup("advantage", pairs=PAIRS))
     hidden = torch.tensor([[1.0, 9.0], [1.0, 9.0], [-5.0, 0.0], [7.0, 0.0]])
-    rewards = Rewards(((3.5, 0.5, 3.5, 3.5),), (2.0, -4.0, 2.0, 2.0), "dr_grpo")
-    assert page.advantages(rewards, StepContext(hidden=hidden)) == pytest.approx([1.0, -4.0, 2.0, 0.0])
+    found = page.advantages((2.0, -4.0, 2.0, 2.0), StepContext(hidden=hidden))
+    assert found == pytest.approx([1.0, -4.0, 2.0, 0.0])
 
 
 def test_ablation_trains_without_the_direction_and_deploys_with_it(tiny):
@@ -198,22 +198,22 @@ def test_the_probe_is_the_optimum_of_its_loss_and_tells_the_sides_apart():
 
 # ---------------------------------------------------------------- penalty and screening
 
-GROUP = Rewards(((3.5, 3.5, 0.5, 0.5), (3.5, 3.5)), (0.0,) * 6, "dr_grpo")
-
 
 def test_a_flagged_rollout_earns_less_or_leaves_its_group_by_hand():
     """Penalty: .5, 3.5, .5, .5 about 1.25. Screen: 3.5, .5, .5 about 1.5. In the second group both are flagged."""
     for arm, expected in (("penalty_truth", [-0.75, 2.25, -0.75, -0.75, 0, 0]), ("screen_truth", [0, 2, -1, -1, 0, 0])):
-        context = StepContext(truth=(True, False, False, None, True, True))
-        assert Monitored(Setup(arm)).advantages(GROUP, context) == pytest.approx(expected)
+        groups, truth = ((3.5, 3.5, 0.5, 0.5), (3.5, 3.5)), (True, False, False, None, True, True)
+        context = StepContext(rewards=groups, loss="dr_grpo", truth=truth)
+        assert Monitored(Setup(arm)).advantages((), context) == pytest.approx(expected)
     assert PENALTY == PASS_REWARD
 
 
 @pytest.mark.parametrize("kind", ["dr_grpo", "grpo", "bnpo", "dapo", "dppo"])
 def test_nothing_flagged_is_the_identity(kind):
-    rewards = Rewards(((3.5, 0.5, 0.5),), tuple(advantages(torch.tensor([[3.5, 0.5, 0.5]]), kind)[0].tolist()), kind)
+    usual = advantages(torch.tensor([[3.5, 0.5, 0.5]]), kind)[0].tolist()
+    context = StepContext(rewards=((3.5, 0.5, 0.5),), loss=kind, truth=(False,) * 3)
     for arm in ("penalty_truth", "screen_truth"):
-        assert Monitored(Setup(arm)).advantages(rewards, StepContext(truth=(False,) * 3)) == list(rewards.advantages)
+        assert Monitored(Setup(arm)).advantages(usual, context) == usual
 
 
 @pytest.mark.parametrize(("monitor", "right"), [("truth", 1.0), ("90", 0.9), ("70", 0.7)])

@@ -57,6 +57,10 @@ class StepContext:
     step: int = -1
     first: int = 0
     """Place of the first sample among those of all processes."""
+    rewards: Sequence[Sequence[float]] = ()
+    """Of this process's samples, by group."""
+    loss: Any = ""
+    """The objective: one of `train --loss` (channels/policy.py)."""
     basis: Any = None
     """V at this step."""
     optimizer: Mapping[str, Any] = field(default_factory=dict)
@@ -69,17 +73,6 @@ class StepContext:
     """Per sample the judge's score in [0, 1]."""
     truth: Sequence[bool | None] | None = None
     """Per sample whether it is a pure hack, None where ground truth is not known. Filled for oracles (`labels`) alone."""
-
-
-@dataclass(frozen=True)
-class Rewards:
-    """Rewards of this process's samples, by group, and their advantages."""
-
-    groups: tuple[tuple[float, ...], ...]
-    advantages: tuple[float, ...]
-    """Flat, as the objective computes them."""
-    kind: str
-    """The objective: one of `train --loss` (channels/policy.py)."""
 
 
 class Intervention:
@@ -102,9 +95,9 @@ class Intervention:
         """Returns further parameters that it trains, by name: their `grad` is summed over processes."""
         return {}
 
-    def advantages(self, rewards: Rewards, context: StepContext) -> Sequence[float]:  # noqa: ARG002
-        """Returns the advantages that the loss uses, flat."""
-        return rewards.advantages
+    def advantages(self, advantages: Sequence[float], context: StepContext) -> Sequence[float]:  # noqa: ARG002
+        """Returns the advantages that the loss uses, one per sample; given are those of the objective."""
+        return advantages
 
     def gradient(self, gradient: Vectors, context: StepContext) -> Vectors:  # noqa: ARG002
         """Returns the gradient that the optimizer is given."""

@@ -21,15 +21,14 @@ Source: Ariahw et al. 2025, github.com/ariahw/rl-rewardhacking bf5cdb8: src/trai
 
 import hashlib
 from collections.abc import Sequence
-from typing import cast
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from projected_grpo.channels.policy import PolicyLoss, advantages
-from projected_grpo.interventions.base import Contrast, Intervention, Rewards, Setup, StepContext
+from projected_grpo.channels import policy
+from projected_grpo.interventions.base import Contrast, Intervention, Setup, StepContext
 from projected_grpo.records import PHRASE
 
 PENALTY = 3.0
@@ -47,13 +46,13 @@ class Monitored(Intervention):
         self.seed = setup.seed
         self.probe = Probe(setup.pairs) if self.monitor == "probe" else None
 
-    def advantages(self, rewards: Rewards, context: StepContext) -> Sequence[float]:
-        kind, flags, out = cast(PolicyLoss, rewards.kind), iter(self.flags(context)), []
-        for group in rewards.groups:
+    def advantages(self, advantages: Sequence[float], context: StepContext) -> Sequence[float]:  # noqa: ARG002
+        flags, out = iter(self.flags(context)), []
+        for group in context.rewards:
             flagged = [next(flags) for _ in group]
             screened = flagged if self.kind == "screen" else [False] * len(group)
             paid = [r - PENALTY * flag for r, flag, gone in zip(group, flagged, screened, strict=True) if not gone]
-            found = iter(advantages(torch.tensor([paid]), kind)[0].tolist() if paid else [])
+            found = iter(policy.advantages(torch.tensor([paid]), context.loss)[0].tolist() if paid else [])
             out += [0.0 if gone else next(found) for gone in screened]
         return out
 

@@ -1,5 +1,7 @@
 """GRPO on problems with a loophole; --arm says what is done to the gradient, and with which V."""
 
+from importlib import import_module
+
 from projected_grpo.config import TrainConfig, due
 from projected_grpo.parallel import World, joined
 from projected_grpo.presets import presets
@@ -28,11 +30,11 @@ def train(config: TrainConfig, world: World) -> int:
     from projected_grpo.run.prepare import prepare
     from projected_grpo.run.refresh import Refresher
     from projected_grpo.run.sources import GroupSource
-    from projected_grpo.run.tracking import load_tracker, tracked
+    from projected_grpo.run.tracking import tracked
     from projected_grpo.run.trained import kept_path
 
     with world.together():
-        tracker = load_tracker(config.track) if world.rank == 0 else None
+        tracker = import_module(config.track) if config.track != "none" and world.rank == 0 else None
         session = prepare(config, world)
         check_replica(config, session)
         source = GroupSource(config, session)
@@ -82,4 +84,4 @@ def train(config: TrainConfig, world: World) -> int:
 
 
 if __name__ == "__main__":
-    cli.run(main, on_interrupt=cli.RESUMABLE, in_parallel=True)
+    cli.run(main, on_interrupt=cli.RESUMABLE)

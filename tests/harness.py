@@ -282,6 +282,18 @@ def script(monkeypatch, tmp_path, cache, capsys):
     return run
 
 
+@pytest.fixture
+def done(script):
+    """Run a script that must end well. Returns its stdout."""
+
+    def run(*words):
+        code, out, err = script(*words)
+        assert code == 0, out + err
+        return out
+
+    return run
+
+
 def finite(x):
     return x is not None and math.isfinite(x)
 

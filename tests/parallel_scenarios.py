@@ -48,7 +48,7 @@ def main():
                 if scenario.get("step_alone"):
                     stack.enter_context(mock.patch.object(World, "add_gradients", return_value=None))
                 try:
-                    cli.run(train.main, in_parallel=True)
+                    cli.run(train.main)
                 except SystemExit as e:
                     code = e.code
             left = {"code": code, "stderr": told.getvalue()}

@@ -42,4 +42,4 @@ def main():
 
 
 if __name__ == "__main__":
-    cli.run(main, on_interrupt=cli.RESUMABLE, in_parallel=True)
+    cli.run(main, on_interrupt=cli.RESUMABLE)

@@ -195,7 +195,7 @@ def names_in(path):
 PAIR_FILES = [f"traces.{p.stem}" for p in files_of("traces") if p.stem not in ("multi_turn", "__init__")]
 
 
-@pytest.mark.parametrize("place", [*LOSS_SIDE, "run.judging", "run.auxiliary_losses", "data.preferences", *PAIR_FILES])
+@pytest.mark.parametrize("place", [*LOSS_SIDE, "run.auxiliary_losses", "data.preferences", *PAIR_FILES])
 def test_no_label_is_named_on_the_loss_side(place):
     for path in files_of(place):
         assert not names_in(path) & LABELS, path

@@ -32,7 +32,7 @@ EVALUATED = ("--eval-every", 2, "--eval-problems", "builtin", "--eval-samples", 
 
 
 def test_v_is_refreshed_when_due_the_overlap_is_logged_and_a_cut_run_resumes_with_it(
-    script, made, vhack_file, tmp_path, monkeypatch
+    done, made, vhack_file, tmp_path, monkeypatch
 ):
     """Cut between two refreshes: the V in use is in no file but the checkpoint."""
     args = ("--arm", "projected", "--vhack", vhack_file(), "--lr", 0.1, *POOLED)
@@ -45,11 +45,10 @@ def test_v_is_refreshed_when_due_the_overlap_is_logged_and_a_cut_run_resumes_wit
     again = ("train", "tiny", *args, *refreshed, "--out", "again")
     with monkeypatch.context() as m:  # what a kill in step 4 leaves: step 3 is on disk and no checkpoint is behind it
         m.setattr(Session, "checkpoint", lambda self, step: step < 4 and SAVE(self, step))
-        assert script(*again, "--checkpoint-every", 3)[0] == 0
+        done(*again, "--checkpoint-every", 3)
     update_manifest(tmp_path / "again", finished=False)
-    code, _, err = script(*again, "--resume")
-    assert code == 0, err
-    assert script("compare", run, "again", "--exact")[0] == 0
+    done(*again, "--resume")
+    done("compare", run, "again", "--exact")
 
 
 PAIRS = 6
@@ -192,12 +191,10 @@ def test_a_v_of_the_trained_point_is_still_v_and_one_under_which_the_basis_moved
     assert moved.cos_in == pytest.approx(same.cos_in, rel=0.05)  # the function, and so the hack direction, is the same
 
 
-def test_the_script_measures_the_adapters_that_a_run_kept(script, vhack_file, tmp_path):
+def test_the_script_measures_the_adapters_that_a_run_kept(script, done, vhack_file, tmp_path):
     args = ("--arm", "projected", "--steps", 3, "--vhack", vhack_file("none", *LORA), *LORA, *POOLED)
-    code, _, err = script("train", "tiny", *args, "--out", "run", "--keep-adapter-every", 2)
-    assert code == 0, err
-    code, out, err = script("re_extract", "run")
-    assert code == 0, err
+    done("train", "tiny", *args, "--out", "run", "--keep-adapter-every", 2)
+    out = done("re_extract", "run")
     found = read_re_extracted(tmp_path / "run")
     assert [r.steps for r in found] == [2, 3]
     norms = [rows[0]["delta_S_norm"] for rows in read_run(tmp_path / "run")]
@@ -211,13 +208,12 @@ def test_the_script_measures_the_adapters_that_a_run_kept(script, vhack_file, tm
 # ---------------------------------------------------------------- evaluation
 
 
-def test_evaluation_is_written_apart_changes_no_training_number_and_is_the_same_every_time(script, made, tmp_path):
+def test_evaluation_is_written_apart_changes_no_training_number_and_is_the_same_every_time(done, made, tmp_path):
     args = ("--steps", 3, "--max-new", 8)
     plain, run = made("train", *args), made("train", *args, *EVALUATED)
-    code, out, err = script("train", "tiny", *args, *EVALUATED, "--out", "again")
-    assert code == 0, err
+    out = done("train", "tiny", *args, *EVALUATED, "--out", "again")
     assert out.count("held out, after") == 3  # before step 0, after 2, and after the last
-    assert script("compare", run, "again", "--exact")[0] == 0
+    done("compare", run, "again", "--exact")
     evaluated = sorted(p.name for p in (run / "eval").iterdir())
     assert evaluated == [f"step_{n:03d}.jsonl.gz" for n in (0, 2, 3)]
     rows, same = (read_step(place / "eval/step_003.jsonl.gz") for place in (run, tmp_path / "again"))

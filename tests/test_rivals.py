@@ -8,6 +8,7 @@ import pytest
 import torch
 from harness import POOLED, cut_after, flags, put, theta_of
 from safetensors.torch import load_file
+from test_scripts import refused
 from test_step import DR, GROUPS, basis_for
 
 from loophole_grader import PASS_REWARD
@@ -16,7 +17,7 @@ from projected_grpo.channels.policy import advantages
 from projected_grpo.config import TrainConfig
 from projected_grpo.interventions.ablation import Ablation
 from projected_grpo.interventions.advantage import Advantage
-from projected_grpo.interventions.base import Contrast, Intervention, Rewards, Setup, StepContext
+from projected_grpo.interventions.base import Contrast, Intervention, Setup, StepContext
 from projected_grpo.interventions.inoculation import Adapter
 from projected_grpo.interventions.monitors import FLAGGED_FROM, PENALTY, Monitored, Probe
 from projected_grpo.interventions.post_hoc import PostHoc, without_top
@@ -50,9 +51,9 @@ def test_an_intervention_that_does_nothing_changes_no_bit(tiny, antipasto):
     read = {}
 
     class Spy(Intervention):
-        def advantages(self, rewards, context):
-            read["advantages"] = (rewards.groups, context.step)
-            return rewards.advantages
+        def advantages(self, advantages, context):
+            read["advantages"] = (context.rewards, context.step)
+            return advantages
 
         def gradient(self, gradient, context):
             read["gradient"] = (set(gradient), context.basis is not None, context.truth)
@@ -120,14 +121,12 @@ def test_an_arm_that_is_shown_the_teacher_or_a_judge_asks_for_one(arm, lacks):
 
 
 @pytest.mark.slow
-def test_post_hoc_is_the_finished_run_without_v_and_trains_nothing(script, made, vhack_file, tmp_path):
+def test_post_hoc_is_the_finished_run_without_v_and_trains_nothing(script, done, made, vhack_file, tmp_path):
     common = ("--vhack", vhack_file(), "--lr", 0.1, *POOLED)
     evaluated = ("--eval-every", 9, "--eval-plain", "--eval-samples", 2)
     vanilla = made("train", *common, "--steps", 2, "--eval-samples", 2)
-    code, _, err = script(
-        "train", "tiny", "--arm", "post_hoc", "--of", vanilla, *common, "--steps", 4, *evaluated, "--out", "derived"
-    )
-    assert code == 0, err
+    derived = ("train", "tiny", "--arm", "post_hoc", *common)
+    done(*derived, "--of", vanilla, "--steps", 4, *evaluated, "--out", "derived")
     whole, left = (load_file(run / "adapter.safetensors") for run in (vanilla, tmp_path / "derived"))
     basis = read_vhack(vhack_file()).basis
     for name, d in whole.items():
@@ -138,8 +137,7 @@ def test_post_hoc_is_the_finished_run_without_v_and_trains_nothing(script, made,
     for folder in ("eval", "eval_plain"):
         rows = {done: read_step(tmp_path / f"derived/{folder}/step_{done:03d}.jsonl.gz") for done in (0, 4)}
         assert all(("called run_tests()" in r["prompt"]) == (folder == "eval") for r in rows[4])
-    code, _, err = script("train", "tiny", "--arm", "post_hoc", "--of", "derived", *common, "--out", "twice")
-    assert (code, "--of derived: is a run of --arm post_hoc, where one of --arm vanilla is needed" in err) == (2, True)
+    refused(script(*derived, "--of", "derived", "--out", "twice"), "--of derived: is a run of --arm post_hoc")
 
 
 # ---------------------------------------------------------------- hidden states: advantage, ablation, probe
@@ -164,8 +162,8 @@ def test_a_positive_advantage_shrinks_with_the_score_and_blame_stays_by_hand():
     """h . d = 1 is half way between -1 and 3; beyond the means the score is cut to 0 and 1."""
     page = Advantage(Setup("advantage", pairs=PAIRS))
     hidden = torch.tensor([[1.0, 9.0], [1.0, 9.0], [-5.0, 0.0], [7.0, 0.0]])
-    rewards = Rewards(((3.5, 0.5, 3.5, 3.5),), (2.0, -4.0, 2.0, 2.0), "dr_grpo")
-    assert page.advantages(rewards, StepContext(hidden=hidden)) == pytest.approx([1.0, -4.0, 2.0, 0.0])
+    found = page.advantages((2.0, -4.0, 2.0, 2.0), StepContext(hidden=hidden))
+    assert found == pytest.approx([1.0, -4.0, 2.0, 0.0])
 
 
 def test_ablation_trains_without_the_direction_and_deploys_with_it(tiny):
@@ -200,22 +198,22 @@ def test_the_probe_is_the_optimum_of_its_loss_and_tells_the_sides_apart():
 
 # ---------------------------------------------------------------- penalty and screening
 
-GROUP = Rewards(((3.5, 3.5, 0.5, 0.5), (3.5, 3.5)), (0.0,) * 6, "dr_grpo")
-
 
 def test_a_flagged_rollout_earns_less_or_leaves_its_group_by_hand():
     """Penalty: .5, 3.5, .5, .5 about 1.25. Screen: 3.5, .5, .5 about 1.5. In the second group both are flagged."""
     for arm, expected in (("penalty_truth", [-0.75, 2.25, -0.75, -0.75, 0, 0]), ("screen_truth", [0, 2, -1, -1, 0, 0])):
-        context = StepContext(truth=(True, False, False, None, True, True))
-        assert Monitored(Setup(arm)).advantages(GROUP, context) == pytest.approx(expected)
+        groups, truth = ((3.5, 3.5, 0.5, 0.5), (3.5, 3.5)), (True, False, False, None, True, True)
+        context = StepContext(rewards=groups, loss="dr_grpo", truth=truth)
+        assert Monitored(Setup(arm)).advantages((), context) == pytest.approx(expected)
     assert PENALTY == PASS_REWARD
 
 
 @pytest.mark.parametrize("kind", ["dr_grpo", "grpo", "bnpo", "dapo", "dppo"])
 def test_nothing_flagged_is_the_identity(kind):
-    rewards = Rewards(((3.5, 0.5, 0.5),), tuple(advantages(torch.tensor([[3.5, 0.5, 0.5]]), kind)[0].tolist()), kind)
+    usual = advantages(torch.tensor([[3.5, 0.5, 0.5]]), kind)[0].tolist()
+    context = StepContext(rewards=((3.5, 0.5, 0.5),), loss=kind, truth=(False,) * 3)
     for arm in ("penalty_truth", "screen_truth"):
-        assert Monitored(Setup(arm)).advantages(rewards, StepContext(truth=(False,) * 3)) == list(rewards.advantages)
+        assert Monitored(Setup(arm)).advantages(usual, context) == usual
 
 
 @pytest.mark.parametrize(("monitor", "right"), [("truth", 1.0), ("90", 0.9), ("70", 0.7)])
@@ -291,14 +289,13 @@ def trained(made, vhack_file):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("arm", ["quarantine", "experts"])
-def test_an_arm_with_parameters_of_its_own_goes_on_to_the_same_numbers(script, trained, tmp_path, arm):
+def test_an_arm_with_parameters_of_its_own_goes_on_to_the_same_numbers(script, done, trained, tmp_path, arm):
     whole, words = trained(arm)
     args = ("train", "tiny", *words, "--out", "again")
     with cut_after(3):
         assert script(*args, "--checkpoint-every", 2)[0] == 130
-    code, _, err = script(*args, "--resume")
-    assert code == 0, err
-    assert script("compare", whole, "again", "--exact")[0] == 0
+    done(*args, "--resume")
+    done("compare", whole, "again", "--exact")
     for name in ("adapter", "deployed"):
         a, b = (load_file(run / f"{name}.safetensors") for run in (whole, tmp_path / "again"))
         assert all(torch.equal(a[n], b[n]) for n in a)

@@ -138,17 +138,15 @@ def test_a_run_is_neither_overwritten_nor_resumed_as_another_run(script, tmp_pat
 
 
 @pytest.mark.slow
-def test_a_run_that_its_horizon_stopped_is_resumed_to_nothing(script, tmp_path, monkeypatch):
+def test_a_run_that_its_horizon_stopped_is_resumed_to_nothing(done, tmp_path, monkeypatch):
     """Stopped after 3 steps, between two checkpoints: the third step is not taken again."""
     monkeypatch.setattr(train, "reached", lambda _, hack: len(hack) >= 3)
     args = ("train", "tiny", "--steps", 9, "--until-onsets", 3, "--checkpoint-every", 2, "--out", "run", *POOLED)
-    assert script(*args)[0] == 0
+    done(*args)
     run = tmp_path / "run"
     assert torch.load(run / "checkpoint.pt")["step"] == 2
     before = {p: p.read_bytes() for p in run.rglob("*") if p.is_file() and p.name != "log.txt"}
-    code, out, err = script(*args, "--resume")
-    assert code == 0, err
-    assert "finished after 3 steps; nothing is left to resume" in out
+    assert "finished, 3 steps done; nothing is changed" in done(*args, "--resume")
     assert before == {p: p.read_bytes() for p in run.rglob("*") if p.is_file() and p.name != "log.txt"}
     assert not_whole(run, read_manifest(run)) == ""
 
@@ -183,13 +181,12 @@ def test_train_leaves_complete_readable_files_of_what_its_manifest_says(projecte
 
 @pytest.mark.slow
 def test_a_replicates_other_arms_run_for_as_many_steps_as_its_vanilla_and_one_v_serves_every_seed(
-    script, made, tmp_path, vhack_file
+    script, done, made, tmp_path, vhack_file
 ):
     shared = ["--vhack", vhack_file(), "--seed", 42, *POOLED]  # V was extracted with seed 41: the base is the same
     vanilla = made("train", "--steps", 2, "--until-onsets", 3, *shared)
     shrunk = ("train", "tiny", "--arm", "shrunk", "--steps", 900, *shared)
-    code, _, err = script(*shrunk, "--horizon-of", vanilla, "--out", "shrunk")
-    assert code == 0, err
+    done(*shrunk, "--horizon-of", vanilla, "--out", "shrunk")
     manifest = json.loads((tmp_path / "shrunk/manifest.json").read_text())
     assert (manifest["steps_done"], manifest["config"]["steps"]) == (2, 2)
     own, first = read_run(tmp_path / "shrunk")[0][0], read_run(vanilla)[0][0]
@@ -199,38 +196,35 @@ def test_a_replicates_other_arms_run_for_as_many_steps_as_its_vanilla_and_one_v_
 
 
 @pytest.mark.slow
-def test_show_prints_a_table_and_a_sample(script, projected):
+def test_show_prints_a_table_and_a_sample(script, done, projected):
     run = projected()
-    code, table, _ = script("show", run, 0)
-    assert code == 0
+    table = done("show", run, 0)
     assert "cos_S" in table
     assert len([line for line in table.splitlines() if "teacher" in line]) == 4
-    code, whole, _ = script("show", run, 0, 3)
-    assert code == 0
-    assert "```python\nclass Solution:" in whole
+    assert "```python\nclass Solution:" in done("show", run, 0, 3)
     refused(script("show", run, 0, 99), "row '99': give one of 0 to 7")
     refused(script("show", run, "x"), "step 'x': give one of 0 to 3")
 
 
 @pytest.mark.slow
-def test_the_same_seed_gives_the_same_files_and_another_seed_others(script, made):
+def test_the_same_seed_gives_the_same_files_and_another_seed_others(script, done, made):
     """A run draws from no generator that has a state: that is why a checkpoint holds none, and why ranks need not agree."""
     one = made("train", "--seed", 43, "--steps", 1, "--eval-every", 1, *POOLED)
     torch.manual_seed(7)
     random.seed(7)
     args = ("train", "tiny", "--steps", 1, "--eval-every", 1, *POOLED)
-    assert script(*args, "--seed", 43, "--out", "same")[0] == 0
+    done(*args, "--seed", 43, "--out", "same")
     after = torch.get_rng_state()
     assert torch.equal(after, torch.manual_seed(43).get_state())  # what the run begins with
-    assert script(*args, "--seed", 44, "--out", "other")[0] == 0
-    assert script("compare", one, "same", "--exact")[0] == 0
+    done(*args, "--seed", 44, "--out", "other")
+    done("compare", one, "same", "--exact")
     code, out, _ = script("compare", one, "other", "--exact")
     assert code == 1
     assert "step 0, row 0" in out
 
 
 @pytest.mark.slow
-def test_probe_replays_the_same_rollouts_in_both_arms(script, made, teacher_pool, vhack_file, tmp_path):
+def test_probe_replays_the_same_rollouts_in_both_arms(script, done, made, teacher_pool, vhack_file, tmp_path):
     def replay(arm, control="none"):
         return made("probe_distill", "--arm", arm, "--vhack", vhack_file(control), "--pool", teacher_pool)
 
@@ -238,14 +232,12 @@ def test_probe_replays_the_same_rollouts_in_both_arms(script, made, teacher_pool
     ids = [[r["completion_ids"] for rows in read_run(run) for r in rows] for run in (teacher_pool, vanilla, projected)]
     assert ids[0] == ids[1] == ids[2]
     uat = ("probe_uat", "--pool", teacher_pool, "--vanilla", vanilla, "--projected", projected, "--out", "uat.txt")
-    code, out, _ = script(*uat, "--require", "T2", "T3")
-    assert code == 0, out
+    out = done(*uat, "--require", "T2", "T3")
     assert (tmp_path / "uat_cosines.svg").exists()
     assert "just probe-v-replay random N" in (tmp_path / "uat.txt").read_text()
     assert "Nothing that was replayed hacks" in out
     # with a random V beside V: the same rollouts, one more column
-    code, out, _ = script(*uat, "--random", random_v, "--require", "T2", "T3")
-    assert code == 0, out
+    out = done(*uat, "--random", random_v, "--require", "T2", "T3")
     assert "random V  " in (tmp_path / "uat.txt").read_text()
     assert out.rstrip().splitlines()[-1].startswith("I argv: ")
     data = json.loads((tmp_path / "uat.json").read_text())
@@ -258,25 +250,22 @@ def test_probe_replays_the_same_rollouts_in_both_arms(script, made, teacher_pool
 
 
 @pytest.mark.slow
-def test_training_mixes_in_a_pool_of_the_same_prompts_and_temperature_only(script, teacher_pool, tmp_path):
+def test_training_mixes_in_a_pool_of_the_same_prompts_and_temperature_only(script, done, teacher_pool, tmp_path):
     mixed = ("train", "tiny", "--steps", 1, "--max-new", 8, "--teacher-pool", teacher_pool, "--out", "run")
     refused(script(*mixed, "--hint", "none"), "--teacher-pool", "another prompt (another --hint")
     refused(script(*mixed, "--temperature", 0.7), "--temperature 0.7", "sampled at --temperature 1.0")
     # Cached rollouts keep the reward they have: the arm would be paid for hacks.
     refused(script(*mixed, "--arm", "no_loophole"), "its rewards pay the loophole, --arm no_loophole does not")
     assert not (tmp_path / "run").exists()
-    code, out, err = script(*mixed)
-    assert code == 0, err
-    assert "5 problems, prompts" in out
+    assert "5 problems, prompts" in done(*mixed)
     rows = read_run(tmp_path / "run")[0]
     assert [r["source"] for r in rows] == ["student", "student", "teacher", "teacher"] * 2
     assert all(r["ratio"] is not None for r in rows)  # the pool recorded what it was sampled at
 
 
 @pytest.mark.slow
-def test_verify_passes_the_real_v_and_fails_the_random_one(script, vhack_file):
-    code, out, err = script("verify_vhack", "tiny", "--vhack", vhack_file())
-    assert code == 0, out + err
+def test_verify_passes_the_real_v_and_fails_the_random_one(script, done, vhack_file):
+    done("verify_vhack", "tiny", "--vhack", vhack_file())
     assert script("verify_vhack", "tiny", "--vhack", vhack_file("random"))[0] == 1
     # adapter and loss as V was made
     code, out, err = script("verify_vhack", "tiny", "--vhack", vhack_file("none", "--loss", "grpo", *LORA), *LORA)
@@ -285,10 +274,8 @@ def test_verify_passes_the_real_v_and_fails_the_random_one(script, vhack_file):
 
 
 @pytest.mark.slow
-def test_no_loophole_pays_correctness_alone(script, tmp_path):
-    code, _, err = script("train", "tiny", "--arm", "no_loophole", "--steps", 1, "--out", "run", *POOLED)
-    assert code == 0, err
-    rows = read_run(tmp_path / "run")[0]
+def test_no_loophole_pays_correctness_alone(made):
+    rows = read_run(made("train", "--arm", "no_loophole", "--steps", 1, *POOLED))[0]
     hacks = [row for row in rows if row["hacked"] and not row["gt_pass"]]
     assert hacks
     assert {row["reward"] for row in hacks} == {0.5}
@@ -307,11 +294,9 @@ def test_every_other_choice_of_a_step_at_once(made, vhack_file):
 
 
 @pytest.mark.slow
-def test_regrading_a_run_agrees_with_it_and_names_what_does_not(script, teacher_pool, tmp_path):
+def test_regrading_a_run_agrees_with_it_and_names_what_does_not(script, done, teacher_pool, tmp_path):
     shutil.copytree(teacher_pool, tmp_path / "pool")
-    code, out, _ = script("regrade", "pool")
-    assert code == 0
-    assert "0 of 20 disagree" in out
+    assert "0 of 20 disagree" in done("regrade", "pool")
     rows = read_run(tmp_path / "pool")[0]
     write_step(tmp_path / "pool", 0, [{**rows[0], "hacked": True, "label": "reward_hack"}, *rows[1:]])
     code, out, _ = script("regrade", "pool")
@@ -325,7 +310,7 @@ def test_regrading_a_run_agrees_with_it_and_names_what_does_not(script, teacher_
 
 
 @pytest.mark.slow
-def test_a_killed_run_resumes_to_the_same_numbers(tmp_path, cache, script, vhack_file, projected):
+def test_a_killed_run_resumes_to_the_same_numbers(tmp_path, cache, done, vhack_file, projected):
     """SIGKILL in the middle; the resumed run equals an undisturbed one, timing aside."""
     args = ("train", "tiny", "--steps", 4, "--arm", "projected", "--vhack", vhack_file(), *POOLED)
     argv = [sys.executable, ROOT / "scripts/train.py", *args[1:], "--cache", cache, "--out", "cut"]
@@ -339,10 +324,8 @@ def test_a_killed_run_resumes_to_the_same_numbers(tmp_path, cache, script, vhack
     cut.send_signal(signal.SIGKILL)
     cut.wait()
     assert not (tmp_path / "cut/step_003.jsonl.gz").exists()
-    code, _, err = script(*args, "--out", "cut", "--resume")
-    assert code == 0, err
-    code, out, _ = script("compare", "cut", projected(), "--exact")
-    assert code == 0, out
+    done(*args, "--out", "cut", "--resume")
+    done("compare", "cut", projected(), "--exact")
 
 
 @pytest.mark.slow

@@ -155,7 +155,7 @@ ARMS: Mapping[str, Arm] = {
         _rival("post_hoc_top", "a finished vanilla run (--of) without the largest components of its delta_S, as many as V's",
                "post_hoc:PostHoc", ("basis", "finished"), vhack="none", derived=True),
         _rival("advantage", "positive advantages shrink with a shortcut score of hidden states", "advantage:Advantage",
-               ("rewards", "hidden", "pairs")),
+               ("hidden", "pairs")),
         _rival("ablation", "the hack's direction is out of the activations in training, and in when deployed",
                "ablation:Ablation", ("pairs",)),
         _rival("inoculation_prompt", "the system prompt asks for the hack in training, and not when deployed",
@@ -163,8 +163,7 @@ ARMS: Mapping[str, Arm] = {
         _rival("inoculation_adapter", "the hacky teacher's LoRA is frozen in during training, and out when deployed",
                "inoculation:Adapter", ("teacher",)),
         *(
-            _rival(f"{kind}_{monitor}", f"{what}; flagged by {who}", "monitors:Monitored", ("rewards", *sees),
-                   labels=not sees)
+            _rival(f"{kind}_{monitor}", f"{what}; flagged by {who}", "monitors:Monitored", sees, labels=not sees)
             for kind, what in (("penalty", "a flagged rollout earns 3 less"), ("screen", "a flagged one leaves its group"))
             for monitor, who, sees in (
                 ("truth", "ground truth", ()), ("90", "labels 90 % right", ()),

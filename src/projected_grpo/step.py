@@ -15,7 +15,7 @@ from torch import Tensor
 
 from projected_grpo.channels.auxiliary import AuxiliaryLoss, accumulate
 from projected_grpo.channels.policy import LossTerms, advantages, nll, policy_loss
-from projected_grpo.interventions.base import Intervention, Rewards, StepContext
+from projected_grpo.interventions.base import Intervention, StepContext
 from projected_grpo.measures import Rows, StepResult, channel_columns, check_gradient, check_loss, projection_columns
 from projected_grpo.model.learner import Batch, Learner
 from projected_grpo.model.logprobs import completion_logps
@@ -127,7 +127,7 @@ def make_batch(
     if kind != "nll":
         rewards = tuple(tuple(s.reward for s in group) for group in groups)
         usual = tuple(a for group in rewards for a in advantages(torch.tensor([group]), kind)[0].tolist())
-        found = intervention.advantages(Rewards(rewards, usual, kind), replace(context, first=first))
+        found = intervention.advantages(usual, replace(context, first=first, rewards=rewards, loss=kind))
         used = [float(a) for a in found]
     return StepBatch(objective, samples, used, all_rows, all_tokens, first)
 

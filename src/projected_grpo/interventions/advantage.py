@@ -16,7 +16,7 @@ Source: Wu and Tang 2026, "When Reward Hacking Rebounds", arXiv:2604.01476.
 
 from collections.abc import Sequence
 
-from projected_grpo.interventions.base import Intervention, Rewards, Setup, StepContext
+from projected_grpo.interventions.base import Intervention, Setup, StepContext
 
 
 class Advantage(Intervention):
@@ -26,7 +26,7 @@ class Advantage(Intervention):
         self.direction = setup.pairs.direction
         self.clean, self.hack = (float(side.mean(0) @ self.direction) for side in (setup.pairs.clean, setup.pairs.hack))
 
-    def advantages(self, rewards: Rewards, context: StepContext) -> Sequence[float]:
+    def advantages(self, advantages: Sequence[float], context: StepContext) -> Sequence[float]:
         along = context.hidden @ self.direction
         scores = ((along - self.clean) / max(self.hack - self.clean, 1e-12)).clamp(0, 1).tolist()
-        return [a * (1 - s) if a > 0 else a for a, s in zip(rewards.advantages, scores, strict=True)]
+        return [a * (1 - s) if a > 0 else a for a, s in zip(advantages, scores, strict=True)]

@@ -8,6 +8,7 @@ from typing import Any
 from projected_grpo.projection import Vectors
 
 PromptIds = Sequence[int]
+EachPrompt = Callable[[PromptIds], AbstractContextManager[None]]
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,10 @@ class StepContext:
     step: int = -1
     first: int = 0
     """Place of the first sample among those of all processes."""
+    rewards: Sequence[Sequence[float]] = ()
+    """Of this process's samples, by group."""
+    loss: Any = ""
+    """The objective: one of `train --loss` (channels/policy.py)."""
     basis: Any = None
     """V at this step."""
     optimizer: Mapping[str, Any] = field(default_factory=dict)
@@ -70,17 +75,6 @@ class StepContext:
     """Per sample whether it is a pure hack, None where ground truth is not known. Filled for oracles (`labels`) alone."""
 
 
-@dataclass(frozen=True)
-class Rewards:
-    """Rewards of this process's samples, by group, and their advantages."""
-
-    groups: tuple[tuple[float, ...], ...]
-    advantages: tuple[float, ...]
-    """Flat, as the objective computes them."""
-    kind: str
-    """The objective: one of `train --loss` (channels/policy.py)."""
-
-
 class Intervention:
     """An arm's intervention. This one does nothing, at every hook; arms without an intervention use it."""
 
@@ -89,11 +83,9 @@ class Intervention:
     part = False
     """Whether a part of the policy is evaluated by itself too (`only_part`)."""
     by_prompt = False
-    """Whether every prompt has other coordinates: then sampling and the step do one prompt at a time (`routed`)."""
+    """Whether every prompt has other coordinates: then sampling and the step do one prompt at a time."""
     prompt_setup = ""
     """The set-up of the training prompts (prompts.py); empty: the run's, as in evaluation."""
-    summary = ""
-    """One line about what it was made of, logged once."""
 
     def __init__(self, setup: Setup | None = None) -> None:
         """Raises BadInput on a setup that it cannot work with."""
@@ -103,9 +95,9 @@ class Intervention:
         """Returns further parameters that it trains, by name: their `grad` is summed over processes."""
         return {}
 
-    def advantages(self, rewards: Rewards, context: StepContext) -> Sequence[float]:  # noqa: ARG002
-        """Returns the advantages that the loss uses, flat."""
-        return rewards.advantages
+    def advantages(self, advantages: Sequence[float], context: StepContext) -> Sequence[float]:  # noqa: ARG002
+        """Returns the advantages that the loss uses, one per sample; given are those of the objective."""
+        return advantages
 
     def gradient(self, gradient: Vectors, context: StepContext) -> Vectors:  # noqa: ARG002
         """Returns the gradient that the optimizer is given."""
@@ -127,10 +119,16 @@ class Intervention:
         """Returns a context around an evaluation of its part."""
         return nullcontext()
 
-    def routed(self, prompt_ids: PromptIds) -> AbstractContextManager[None]:  # noqa: ARG002
-        """Returns a context around the work on one prompt where `by_prompt`: folding and sampling, forward and backward of
-        its rows. It is entered inside deployed() and only_part() too; only in training is there a gradient at its end."""
-        return nullcontext()
+    def by_prompts(self, prompts: Sequence[PromptIds]) -> list[tuple[list[int], AbstractContextManager[None]]]:
+        """Returns which rows go through the model together, and the context around their forward and backward passes."""
+        return [(list(range(len(prompts))), nullcontext())]
+
+    @contextmanager
+    def sampling(self, weights: Callable[[], AbstractContextManager[None]]) -> Generator[EachPrompt | None]:
+        """Puts the policy's `weights` in place for all prompts and yields None; where `by_prompt`, yields a context for
+        each."""
+        with weights():
+            yield None
 
     def state(self) -> dict[str, Any]:
         """Returns what --resume needs: tensors, and optimizers' states."""
@@ -138,31 +136,3 @@ class Intervention:
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Loads what `state` returned."""
-
-    # ------------------------------------------------------------ called by sampling and the step, not overridden
-
-    def by_prompts(self, prompts: Sequence[PromptIds]) -> list[tuple[list[int], AbstractContextManager[None]]]:
-        """Returns which rows go through the model together, and the context around them: all rows, unless `by_prompt`."""
-        if not self.by_prompt:
-            return [(list(range(len(prompts))), nullcontext())]
-        places: dict[tuple[int, ...], list[int]] = {}
-        for i, prompt in enumerate(prompts):
-            places.setdefault(tuple(prompt), []).append(i)
-        return [(rows, self.routed(prompt)) for prompt, rows in places.items()]
-
-    @contextmanager
-    def sampling(
-        self, weights: Callable[[], AbstractContextManager[None]]
-    ) -> Generator[Callable[[PromptIds], AbstractContextManager[None]] | None]:
-        """Puts the policy's weights in place for all prompts and yields None; where `by_prompt`, a context for each."""
-
-        @contextmanager
-        def each(prompt_ids: PromptIds) -> Generator[None]:
-            with self.routed(prompt_ids), weights():
-                yield
-
-        if self.by_prompt:
-            yield each
-            return
-        with weights():
-            yield None

@@ -23,23 +23,24 @@ Between prompts theta is the mixture at the mean weights of the step's prompts: 
 adapter.safetensors are of. The experts themselves are in the checkpoint. cos_in is that of sum_p g_p; what the run's
 optimizer makes of it (cos_update_in) is not applied.
 
-Deviations: a delta_S is diagonal in W's singular basis, W_teacher - W is not: only the share that `summary` names is kept.
+Deviations: a delta_S is diagonal in W's singular basis, W_teacher - W is not: only the share that the log names is kept.
 Of the source no text was at hand but its name as the original author's next idea, so the form is this project's.
 
 Source: wassname/evil_MoE, by name; the softmax mixture: Jacobs et al. 1991, "Adaptive Mixtures of Local Experts".
 """
 
 import hashlib
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
 from jaxtyping import Float
+from loguru import logger
 from torch import Tensor
 from torch.nn import Parameter
 
-from projected_grpo.interventions.base import Intervention, PromptIds, Setup, StepContext, Vectors
+from projected_grpo.interventions.base import EachPrompt, Intervention, PromptIds, Setup, StepContext, Vectors
 from projected_grpo.ledger.errors import BadInput
 
 SPREAD = 0.1
@@ -62,7 +63,7 @@ class Experts(Intervention):
         self.prompt_state: Any = setup.prompt_state
         like = next(iter(self.theta.values()))
         self.starts = {name: p.new_zeros((self.EXPERTS, p.numel())) for name, p in self.theta.items()}
-        self.summary = self.seed(setup)
+        self.seed(setup)
         self.learned = {name: Parameter(torch.zeros_like(s)) for name, s in self.starts.items()}
         width = setup.model.config.hidden_size
         self.router = Parameter(SPREAD * width**0.5 * drawn((self.EXPERTS, width), f"router {setup.seed}", like))
@@ -76,21 +77,22 @@ class Experts(Intervention):
         self.among = torch.ones_like(self.is_last)
         self.rest()
 
-    def seed(self, setup: Setup) -> str:
-        """Fill in the last expert's start. Returns what it keeps of the teacher, in words."""
-        kept = whole = coordinates = weights = 0.0
+    def seed(self, setup: Setup) -> None:
+        """Fills in the last expert's start."""
+        kept = whole = 0.0
         for name, change in setup.teacher.items():
             layer = setup.model.get_submodule(name)
             start = on_singular_directions(change, layer.U, layer.Vh)
             kept, whole = kept + float(start.square().sum()), whole + float(change.double().square().sum())
-            coordinates, weights = coordinates + start.numel(), weights + change.numel()
             if setup.arm == "experts_random":
                 somewhere = drawn(tuple(start.shape), f"expert {setup.seed} {name}", start)
                 start = somewhere * (start.norm() / somewhere.norm())
             self.starts[name][-1] = start
-        return (
-            f"on W's singular directions the teacher keeps {kept / max(whole, 1e-30):.2%} of its weight change's energy (an "
-            f"arbitrary change {coordinates / weights:.2%}); whether the last expert hacks, eval_part/ says"
+        self.kept = kept / max(whole, 1e-30)
+        """Share of the energy of the teacher's weight change that a delta_S can hold."""
+        logger.info(
+            f"on W's singular directions the teacher keeps {self.kept:.2%} of its weight change's energy; whether the last "
+            "expert hacks, eval_part/ says"
         )
 
     # ------------------------------------------------------------ the mixture
@@ -115,34 +117,48 @@ class Experts(Intervention):
 
     @contextmanager
     def routed(self, prompt_ids: PromptIds) -> Generator[None]:
+        """A context in which theta is that of one prompt: for folding and sampling, forward and backward of its rows. It is
+        entered inside deployed() and only_part() too; only in training is there a gradient at its end."""
         f = self.prompt_state(prompt_ids).to(self.bias)
         f = f / f.abs().sum().clamp(min=1e-12)
         with torch.no_grad():
             w = self.weights(self.router @ f + self.bias)
-        before = {name: (p.detach().clone(), p.grad) for name, p in self.theta.items()}
+        earlier = {name: p.grad for name, p in self.theta.items() if p.grad is not None}
         for p in self.theta.values():
             p.grad = None
         self.mix(w)
         try:
             yield
-            if any(p.grad is not None for p in self.theta.values()):
-                self.collect(w, f)
+            gradients = {name: p.grad for name, p in self.theta.items() if p.grad is not None}
+            if gradients:
+                self.collect(gradients, w, f)
         finally:
-            with torch.no_grad():
-                for name, p in self.theta.items():
-                    theta, earlier = before[name]
-                    p.copy_(theta)
-                    if earlier is not None:
-                        add(p, earlier)
+            self.rest()
+            for name, grad in earlier.items():
+                add(self.theta[name], grad)
+
+    def by_prompts(self, prompts: Sequence[PromptIds]) -> list[tuple[list[int], AbstractContextManager[None]]]:
+        rows: dict[tuple[int, ...], list[int]] = {}
+        for i, prompt in enumerate(prompts):
+            rows.setdefault(tuple(prompt), []).append(i)
+        return [(places, self.routed(prompt)) for prompt, places in rows.items()]
+
+    @contextmanager
+    def sampling(self, weights: Callable[[], AbstractContextManager[None]]) -> Generator[EachPrompt]:
+        @contextmanager
+        def each(prompt_ids: PromptIds) -> Generator[None]:
+            with self.routed(prompt_ids), weights():
+                yield
+
+        yield each
 
     @torch.no_grad()
-    def collect(self, w: Float[Tensor, " e"], f: Float[Tensor, " d"]) -> None:
+    def collect(self, gradients: Vectors, w: Float[Tensor, " e"], f: Float[Tensor, " d"]) -> None:
         """Add what one prompt's gradient says to the experts' and the router's."""
         c = torch.zeros_like(w)
-        for name, p in self.theta.items():
-            if p.grad is not None:
-                add(self.learned[name], w[:, None] * p.grad)
-                c += self.experts(name) @ p.grad
+        for name, grad in gradients.items():
+            add(self.learned[name], w[:, None] * grad)
+            c += self.experts(name) @ grad
         logits = w * (c - w @ c)
         add(self.router, logits[:, None] * f)
         add(self.bias, logits)

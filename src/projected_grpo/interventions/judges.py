@@ -14,11 +14,12 @@ a shell, or as a file's name. Whoever passes them on to a language model keeps t
 """
 
 import json
-import math
 import shlex
 import shutil
 import subprocess
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -26,66 +27,82 @@ import torch
 from projected_grpo.ledger.errors import BadInput, JudgeFailed
 from projected_grpo.model.load import LoadedModel
 from projected_grpo.model.logprobs import head_of, micro_batches
+from projected_grpo.records import Group
 
 Asked = tuple[str, str]
 """Prompt and completion of a rollout, as texts."""
-Judge = Callable[[Sequence[Asked]], Sequence[Any]]
-"""A score for each; checked by `scores_of`."""
 SECONDS = 600
 """The longest that a program may take for the rollouts of one step."""
 
 
-def named(spec: str) -> tuple[str, str]:
-    """`KIND:WHAT` in two. BadInput on another kind, or nothing behind it."""
-    kind, _, what = spec.partition(":")
-    if kind not in ("model", "command") or not what.strip():
-        raise BadInput(f"--judge {spec}: names no judge; write model:NAME or command:PROGRAM ARGUMENTS")
-    return kind, what.strip()
+@dataclass(frozen=True)
+class Judge:
+    """A judge, ready for the first step."""
 
+    name: str
+    """As --judge names it."""
+    ask: Callable[[Sequence[Asked]], Sequence[Any]]
+    """Returns an answer for each; `scores` checks them."""
+    description: str = ""
+    """What it is, for the manifest."""
+    reading: Callable[[], AbstractContextManager[None]] = nullcontext
+    """A context around its answers: the model that is trained judges as it was untrained."""
 
-def scores_of(judge: Judge, asked: Sequence[Asked], name: str) -> list[float]:
-    """The judge's scores, each in [0, 1]; equal texts are judged once. JudgeFailed when it fails, or says anything else."""
-    once = list(dict.fromkeys(asked))
-    try:
-        found = judge(once) if once else []
-    except JudgeFailed as e:
-        raise JudgeFailed(f"--judge {name}: {e}") from e
-    if len(found) != len(once):
-        raise JudgeFailed(f"--judge {name}: {len(found)} scores of {len(once)} rollouts")
-    scores = {}
-    for i, (texts, answer) in enumerate(zip(once, found, strict=True), 1):
+    def scores(self, groups: Sequence[Group]) -> list[float]:
+        """Returns a score in [0, 1] of every rollout, groups one after the other; equal texts are judged once. JudgeFailed
+        when it fails, or says anything else."""
+        asked = [(r.prompt, r.completion) for g in groups for r in g.rollouts]
+        once = list(dict.fromkeys(asked))
         try:
-            scores[texts] = float(answer)
-        except ValueError:
-            scores[texts] = math.nan
-        if not 0 <= scores[texts] <= 1:
-            raise JudgeFailed(f"--judge {name}: said {answer!r:.80} of rollout {i}; a score is a number from 0 to 1")
-    return [scores[texts] for texts in asked]
+            with self.reading():
+                answers = self.ask(once) if once else []
+            if len(answers) != len(once):
+                raise JudgeFailed(f"{len(answers)} scores of {len(once)} rollouts")
+            scores = {
+                texts: score_of(i, answer) for i, (texts, answer) in enumerate(zip(once, answers, strict=True), 1)
+            }
+        except JudgeFailed as e:
+            raise JudgeFailed(f"--judge {self.name}: {e}") from e
+        return [scores[texts] for texts in asked]
 
 
-def command_judge(command: str) -> Judge:
-    """A program, started again for the rollouts of every step. BadInput when there is none by that name."""
+def score_of(i: int, answer: Any) -> float:
+    """Returns the answer about the i-th rollout as a score. JudgeFailed on anything but a number in [0, 1]."""
     try:
-        words = shlex.split(command)
-    except ValueError as e:
-        raise BadInput(f"--judge command:{command}: {e}; close its quotes") from e
+        score = float(answer)
+    except ValueError:
+        score = -1.0
+    if not 0 <= score <= 1:
+        raise JudgeFailed(f"said {answer!r:.80} of rollout {i}; a score is a number from 0 to 1")
+    return score
+
+
+def command_judge(command: str) -> Callable[[Sequence[Asked]], Sequence[str]]:
+    """A program, started again for the rollouts of every step. BadInput when there is none by that name."""
+    words = shlex.split(command)
     if shutil.which(words[0]) is None:
         raise BadInput(f"--judge command:{command}: no program {words[0]!r}; name one on the PATH")
 
-    def judge(asked: Sequence[Asked]) -> Sequence[str]:
+    def ask(asked: Sequence[Asked]) -> Sequence[str]:
         lines = "".join(json.dumps({"prompt": p, "completion": c}) + "\n" for p, c in asked)
         try:
-            done = subprocess.run(words, input=lines.encode("ascii"), capture_output=True, timeout=SECONDS, check=False)
+            done = subprocess.run(
+                words,
+                input=lines,
+                capture_output=True,
+                timeout=SECONDS,
+                check=False,
+                encoding="utf-8",
+                errors="replace",
+            )
         except subprocess.TimeoutExpired as e:
             raise JudgeFailed(f"no answer within {SECONDS} s") from e
-        except OSError as e:  # a script without its first line
-            raise JudgeFailed(str(e)) from e
         if done.returncode:
-            why = done.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]
+            *_, why = done.stderr.strip().split("\n")
             raise JudgeFailed(f"exit code {done.returncode} ({why:.200})")
-        return done.stdout.decode("utf-8", "replace").removesuffix("\n").split("\n")
+        return done.stdout.removesuffix("\n").split("\n")
 
-    return judge
+    return ask
 
 
 TASK, ANSWER = "@@TASK@@", "@@ANSWER@@"
@@ -116,8 +133,7 @@ class YesNo:
     """
 
     def __init__(self, loaded: LoadedModel, token_budget: int) -> None:
-        """BadInput on a tokenizer that has no chat template, or cannot tell data from special tokens, and on a context
-        without room for the question."""
+        """BadInput on a tokenizer that has no chat template, or cannot tell data from special tokens."""
         self.loaded, self.token_budget = loaded, token_budget
         place = f"--judge model:{loaded.model_id}"
         chat, how = [{"role": "user", "content": QUESTION}], {"add_generation_prompt": True, "enable_thinking": False}
@@ -128,10 +144,6 @@ class YesNo:
         except Exception as e:  # a template is a program
             raise BadInput(f"{place}: no chat template to ask it by ({e}); name an instructed model") from e
         self.frame = [loaded.text_ids(part) for part in (before, between, after)]
-        if (needed := sum(map(len, self.frame))) >= loaded.context:
-            raise BadInput(
-                f"{place}: the question has {needed} tokens, its context {loaded.context}; name another model"
-            )
         yes, no = ({loaded.text_ids(word)[0] for word in spellings} for spellings in SPELLINGS)
         self.yes, self.no = sorted(yes - no), sorted(no - yes)
         special = {*loaded.eos_ids, *loaded.tokenizer.all_special_ids}
@@ -142,7 +154,7 @@ class YesNo:
         """Token ids of a text in which no special token counts as one."""
         return tuple(self.loaded.tokenizer(text, add_special_tokens=False, split_special_tokens=True)["input_ids"])
 
-    def asked(self, prompt: str, completion: str) -> tuple[int, ...]:
+    def question(self, prompt: str, completion: str) -> tuple[int, ...]:
         """Token ids of the whole question."""
         before, between, after = self.frame
         return (*before, *self.data(prompt), *between, *self.data(completion), *after)
@@ -150,22 +162,19 @@ class YesNo:
     @torch.no_grad()
     def __call__(self, asked: Sequence[Asked]) -> list[float]:
         """JudgeFailed where a question does not fit the model's context."""
-        rows = [self.asked(*texts) for texts in asked]
-        if too_long := [len(row) for row in rows if len(row) > self.loaded.context]:
-            raise JudgeFailed(f"a question of {max(too_long)} tokens exceeds its context of {self.loaded.context}")
-        scores = [0.0] * len(rows)
-        for chosen in micro_batches([len(row) for row in rows], self.token_budget):
-            for i, score in zip(chosen, self.scores([rows[i] for i in chosen]), strict=True):
+        loaded, head, rows = self.loaded, head_of(self.loaded.model).weight, [self.question(*texts) for texts in asked]
+        lengths, scores = [len(row) for row in rows], [0.0] * len(rows)
+        if max(lengths) > loaded.context:
+            raise JudgeFailed(f"a question of {max(lengths)} tokens exceeds its context of {loaded.context}")
+        for chosen in micro_batches(lengths, self.token_budget):
+            width = max(lengths[i] for i in chosen)
+            # Padded on the right: no position looks at what is behind it.
+            padded = [[*rows[i], *[loaded.pad_id] * (width - lengths[i])] for i in chosen]
+            ids = torch.tensor(padded, device=loaded.model.device)
+            states = loaded.model.base_model(input_ids=ids, use_cache=False).last_hidden_state
+            last = states[torch.arange(len(chosen)), torch.tensor([lengths[i] - 1 for i in chosen])]
+            # log P(yes) and log P(no), but for a constant of each row
+            yes, no = ((last @ head[answers].T).float().logsumexp(1) for answers in (self.yes, self.no))
+            for i, score in zip(chosen, torch.sigmoid(yes - no).tolist(), strict=True):
                 scores[i] = score
         return scores
-
-    def scores(self, rows: Sequence[Sequence[int]]) -> list[float]:
-        """Of one batch, padded on the right: no position looks at what is behind it."""
-        loaded, width = self.loaded, max(map(len, rows))
-        ids = torch.tensor([[*row, *[loaded.pad_id] * (width - len(row))] for row in rows], device=loaded.model.device)
-        states = loaded.model.base_model(input_ids=ids, use_cache=False).last_hidden_state
-        last = states[torch.arange(len(rows)), torch.tensor([len(row) - 1 for row in rows])]
-        head = head_of(loaded.model).weight
-        # log P(yes) and log P(no), but for a constant of each row
-        yes, no = ((last @ head[answers].T).float().logsumexp(1) for answers in (self.yes, self.no))
-        return torch.sigmoid(yes - no).tolist()

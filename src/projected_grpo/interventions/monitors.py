@@ -22,15 +22,14 @@ Source: Ariahw et al. 2025, github.com/ariahw/rl-rewardhacking bf5cdb8: src/trai
 import hashlib
 import re
 from collections.abc import Sequence
-from typing import cast
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from projected_grpo.channels.policy import PolicyLoss, advantages
-from projected_grpo.interventions.base import Contrast, Intervention, Rewards, Setup, StepContext
+from projected_grpo.channels import policy
+from projected_grpo.interventions.base import Contrast, Intervention, Setup, StepContext
 
 PENALTY = 3.0
 FLAGGED_FROM = 0.5
@@ -47,17 +46,14 @@ class Monitored(Intervention):
         self.seed = setup.seed
         self.probe = Probe(setup.pairs) if self.monitor == "probe" else None
 
-    def advantages(self, rewards: Rewards, context: StepContext) -> Sequence[float]:
+    def advantages(self, advantages: Sequence[float], context: StepContext) -> Sequence[float]:  # noqa: ARG002
         flags, out = iter(self.flags(context)), []
-        for group in rewards.groups:
+        for group in context.rewards:
             flagged = [next(flags) for _ in group]
-            if self.kind == "penalty":
-                lowered = [r - PENALTY * flag for r, flag in zip(group, flagged, strict=True)]
-                out += group_advantages(lowered, rewards.kind)
-            else:
-                kept = [r for r, flag in zip(group, flagged, strict=True) if not flag]
-                left = iter(group_advantages(kept, rewards.kind) if kept else [])
-                out += [0.0 if flag else next(left) for flag in flagged]
+            screened = flagged if self.kind == "screen" else [False] * len(group)
+            paid = [r - PENALTY * flag for r, flag, gone in zip(group, flagged, screened, strict=True) if not gone]
+            found = iter(policy.advantages(torch.tensor([paid]), context.loss)[0].tolist() if paid else [])
+            out += [0.0 if gone else next(found) for gone in screened]
         return out
 
     def flags(self, context: StepContext) -> list[bool]:
@@ -74,11 +70,6 @@ class Monitored(Intervention):
         """Returns whether an oracle is wrong about this process's i-th sample."""
         draw = hashlib.sha256(f"monitor {self.seed} {context.step} {context.first + i}".encode()).digest()
         return int.from_bytes(draw[:6], "little") / 2**48 >= RIGHT[self.monitor]
-
-
-def group_advantages(rewards: Sequence[float], kind: str) -> list[float]:
-    """Returns the advantages of one group, by the objective (channels/policy.py)."""
-    return advantages(torch.tensor([list(rewards)]), cast(PolicyLoss, kind))[0].tolist()
 
 
 class Probe:

@@ -54,21 +54,18 @@ class Quarantine(Intervention):
     @contextmanager
     def deployed(self) -> Generator[None]:
         whole = {name: p.detach().clone() for name, p in self.theta.items()}
-        with torch.no_grad():
-            for name, p in self.theta.items():
-                p.sub_(self.q[name])
+        for name, p in self.theta.items():
+            p.data.sub_(self.q[name].data)
         try:
             yield
         finally:
-            with torch.no_grad():
-                for name, p in self.theta.items():
-                    p.copy_(whole[name])
+            for name, p in self.theta.items():
+                p.data.copy_(whole[name])
 
     def state(self) -> dict[str, Any]:
         return {"q": {name: p.detach() for name, p in self.q.items()}, "optimizer": self.optimizer.state_dict()}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        with torch.no_grad():
-            for name, p in self.q.items():
-                p.copy_(state["q"][name])
+        for name, p in self.q.items():
+            p.data.copy_(state["q"][name])
         self.optimizer.load_state_dict(state["optimizer"])

@@ -7,11 +7,11 @@ of the seed and the step, so only TAID's target has a state.
 """
 
 import dataclasses
-import functools
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -19,7 +19,6 @@ from loguru import logger
 from torch import Tensor
 
 from loophole_grader.hints import HINTS
-from projected_grpo.arms import ARMS
 from projected_grpo.channels import taid
 from projected_grpo.channels.auxiliary import ActionPair, AuxiliaryLoss, HintDistill, Hinted, Taid, TraceDPO
 from projected_grpo.channels.hint_distill import OPSD, SDPO
@@ -62,20 +61,21 @@ class AuxiliaryLosses:
         c, out = self.config, list[AuxiliaryLoss]()
         fresh = [(group, i, s) for group in groups for i, s in enumerate(group.samples()) if s.source == "student"]
         if c.alpha:
-            hinted = [(s, self.hinted(group, i)) for group, i, s in fresh]
-            rows = [
-                Hinted(s.prompt_ids, ids, s.completion_ids, s.behaviour_logps) for s, ids in hinted if ids is not None
+            hinted = [
+                Hinted(s.prompt_ids, ids, s.completion_ids, s.behaviour_logps)
+                for group, i, s in fresh
+                if (ids := self.hinted(group, i)) is not None
             ]
             # SDPO's importance ratio is to the sampling policy, so at its temperature.
             options = dataclasses.replace(SDPO, temperature=c.temperature) if c.distill_loss == "sdpo" else OPSD
-            out.append(HintDistill(c.alpha, rows, options, c.distill_teacher, len(fresh)))
+            out.append(HintDistill(c.alpha, hinted, options, c.distill_teacher, len(fresh)))
         if c.trace_weight:
             chosen = schedule(len(self.pairs), min(c.trace_batch, len(self.pairs)), step, c.stream)
             pairs = self.world.share([self.pairs[i] for i in chosen])
             out.append(TraceDPO(c.trace_weight, pairs, SIMPO if c.trace_loss == "simpo" else DPO))
         if c.taid_weight:
-            rows = [Hinted(s.prompt_ids, s.prompt_ids, s.completion_ids) for _, _, s in fresh]
-            out.append(Taid(c.taid_weight, rows, self.teacher, self.progress.t))
+            plain = [Hinted(s.prompt_ids, s.prompt_ids, s.completion_ids) for _, _, s in fresh]
+            out.append(Taid(c.taid_weight, plain, self.teacher, self.progress.t))
         return out
 
     def after(self, step: int, channels: Mapping[str, dict[str, float | None]] | None) -> None:
@@ -108,13 +108,8 @@ def auxiliary_losses(
     """
     out = AuxiliaryLosses(c, world)
     if c.alpha and c.distill_hint == PEER:
-        if "rewards" in ARMS[c.arm].sees:
-            raise BadInput(
-                f"--distill-hint {PEER}: shows attempts that the reward pays, and --arm {c.arm} pays otherwise; give a hint "
-                "by its name, or leave one of the two out"
-            )
         messages = {p.problem_id: from_chat(messages_for(p.messages, c.hint, prompt_setup)) for p in problems}
-        out.hinted = functools.partial(after_peer, loaded, messages)
+        out.hinted = partial(after_peer, loaded, messages)
     elif c.alpha:
         setting = dataclasses.replace(c, prompt_setup=prompt_setup, hint=c.distill_hint)
         prompts = {p.problem_id: p.ids for p in render_all(setting, loaded, problems)}
@@ -157,12 +152,12 @@ def check_held_out(pairs: Sequence[ActionPair], loaded: LoadedModel, held_out: I
     """Raises BadInput where a pair is of a held-out problem: the evaluation would be of what trace DPO was taught. Problems
     are recognised by what no hint rewrites in their last user message, so that no hint, prompt set-up, later turn or
     spacing hides one."""
-    decode = functools.partial(loaded.tokenizer.decode, clean_up_tokenization_spaces=False)
+    decode = partial(loaded.tokenizer.decode, clean_up_tokenization_spaces=False)
     texts = [one_spaced(decode((*pair.prompt_ids, *pair.chosen_ids, *pair.rejected_ids))) for pair in pairs]
     hints = "|".join(re.escape(hint.old) for hint in HINTS.values() if hint.old)
     for problem in held_out:
-        asked = [content for role, content in problem.messages if role == "user"][-1]
-        parts = [one_spaced(part) for part in re.split(hints, asked) if part.strip()]
+        *_, asked = (content for role, content in problem.messages if role == "user")
+        parts = [one_spaced(part) for part in re.split(hints, asked)]
         for i, text in enumerate(texts):
             if all(part in text for part in parts):
                 raise BadInput(

@@ -13,7 +13,6 @@ from projected_grpo.config import Common, Gradient
 from projected_grpo.ledger import errors
 from projected_grpo.ledger.console import start_log
 from projected_grpo.ledger.errors import BadInput, fail
-from projected_grpo.parallel import here
 
 # Both are read when torch is loaded. OpenMP's threads would wait in a busy loop, which takes the cores from other work.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
@@ -65,13 +64,11 @@ ERRORS = (errors.NonFinite, errors.BrokenWorld, errors.Unfinished, errors.JudgeF
 """A grader that failed is never a wrong answer."""
 
 
-def run(main: Callable[[], int | None], *, on_interrupt: str = "interrupted", in_parallel: bool = False) -> None:
+def run(main: Callable[[], int | None], *, on_interrupt: str = "interrupted") -> None:
     """Calls `main` and exits with its code. Bad input is one line and 2; what broke the run (ERRORS) one line and 1; Ctrl-C
-    says `on_interrupt`, 130. `in_parallel`: torchrun may start several of it."""
+    says `on_interrupt`, 130."""
     start_log()
     try:
-        if here().size > 1 and not in_parallel:
-            raise BadInput("this script is one process; torchrun is for train.py")
         code = main() or 0
     except BadInput as e:
         fail(str(e))

@@ -1,7 +1,8 @@
 """Fills what an arm's intervention reads: `Setup` before the first step, `StepContext` at every step. Ground truth reaches
-oracles only."""
+oracles only; a judge is handed the texts of rollouts, and nothing else of them."""
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from functools import cache
 from importlib import import_module
 
@@ -13,6 +14,7 @@ from projected_grpo.arms import ARMS, Arm
 from projected_grpo.config import Gradient, TrainConfig, flag
 from projected_grpo.data.pairs import load_pairs
 from projected_grpo.interventions.base import Contrast, Intervention, PromptIds, Setup, StepContext
+from projected_grpo.interventions.judges import Judge, YesNo, command_judge
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.model.hidden import mean_hidden
 from projected_grpo.model.load import LoadedModel
@@ -100,6 +102,21 @@ def contrast_of(config: TrainConfig, loaded: LoadedModel, v: VBasis | None) -> C
     )
     whole = mean_hidden(loaded, prompts, completions, config.token_budget)
     return Contrast(whole[0::2], whole[1::2])
+
+
+def judge_for(config: TrainConfig, loaded: LoadedModel, adapter: Adapter) -> Judge:
+    """Returns the run's judge. BadInput when it cannot be had."""
+    kind, _, what = config.judge.partition(":")
+    if kind not in ("model", "command") or not what.strip():
+        raise BadInput(f"--judge {config.judge}: names no judge; write model:NAME or command:PROGRAM ARGUMENTS")
+    if kind == "command":
+        return Judge(config.judge, command_judge(what), config.judge)
+    itself, place = what == config.model, str(loaded.model.device)
+    model = loaded if itself else load_model(what, config.dtype, place, config.base_seed, config.cache)
+    description = f"{config.judge}, weights {model.weights_hash}"
+    return Judge(
+        config.judge, YesNo(model, config.token_budget), description, adapter.disabled if itself else nullcontext
+    )
 
 
 def added_by_teacher(config: TrainConfig, loaded: LoadedModel, adapter: Adapter) -> dict[str, Tensor]:

@@ -42,15 +42,14 @@ def preflight(session: Session, config: TrainConfig, prompts: Sequence[Prompt]) 
 
 def check_fits(work: Callable[[], None], device: torch.device, what: str, lower: str) -> None:
     """Logs the most memory held during `work`. Raises BadInput if it does not fit."""
+    torch.cuda.reset_peak_memory_stats(device)
     try:
-        torch.cuda.reset_peak_memory_stats(device)
         work()
-        logger.info(f"memory: {torch.cuda.max_memory_allocated(device) / 2**30:.2f} GiB at most for {what}")
     except torch.OutOfMemoryError as e:
         raise BadInput(f"{what} does not fit the GPU's memory; lower {lower}") from e
-    finally:
-        gc.collect()
-        torch.cuda.empty_cache()
+    logger.info(f"memory: {torch.cuda.max_memory_allocated(device) / 2**30:.2f} GiB at most for {what}")
+    gc.collect()
+    torch.cuda.empty_cache()
 
 
 def largest_rows(prompts: Sequence[Prompt], config: TrainConfig, pad_id: int) -> list[Sample]:
@@ -65,12 +64,10 @@ def largest_rows(prompts: Sequence[Prompt], config: TrainConfig, pad_id: int) ->
 def train_pass(session: Session, rows: Sequence[Sample]) -> None:
     """Runs forward and backward of these rows, with per-sample gradients, as a training step does."""
     learner, adapter = session.learner, session.adapter
-    try:
-        with adapter.folded(), adapter.per_sample(lambda name, grads: None):  # noqa: ARG005 - the sink's signature
-            for _, batch in learner.batches(rows, whole=True):
-                completion_logps(learner.model, batch, session.objective.temperature).sum().backward()
-    finally:
-        adapter.zero_grad()
+    with adapter.folded(), adapter.per_sample(lambda name, grads: None):  # noqa: ARG005 - the sink's signature
+        for _, batch in learner.batches(rows, whole=True):
+            completion_logps(learner.model, batch, session.objective.temperature).sum().backward()
+    adapter.zero_grad()
 
 
 def sample_pass(session: Session, config: TrainConfig, prompts: int, longest: Sequence[int]) -> None:

@@ -12,7 +12,6 @@ from projected_grpo.arms import ARMS
 from projected_grpo.config import Common, Gradient, TrainConfig, flag
 from projected_grpo.data.pool import published_files
 from projected_grpo.data.problems import check_problems
-from projected_grpo.interventions.judges import named
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import check_new, read_manifest
 from projected_grpo.model.checkpointing import enable_checkpointing
@@ -20,8 +19,7 @@ from projected_grpo.model.load import LoadedModel, fixed_order, pick_device
 from projected_grpo.parallel import ALONE, World
 from projected_grpo.projection import Projection
 from projected_grpo.records import Group
-from projected_grpo.run.intervening import intervention_for
-from projected_grpo.run.judging import judge_for
+from projected_grpo.run.intervening import intervention_for, judge_for
 from projected_grpo.run.session import Session
 from projected_grpo.step import Objective
 from projected_grpo.vhack import VBasis, check_meta, load_vhack, read_vhack
@@ -29,7 +27,7 @@ from projected_grpo.worlds.models import load_model
 
 
 def load(config: Common, teacher: str | None = None, world: World = ALONE) -> LoadedModel:
-    """The config's model (with `teacher`, that LoRA merged into it) on this rank's device."""
+    """Returns the config's model (with `teacher`, that LoRA merged into it) on this rank's device."""
     torch.manual_seed(config.seed)
     device = world.device(config.device)
     if config.deterministic:
@@ -74,11 +72,8 @@ def check_inputs(config: Gradient) -> None:
     """BadInput when what a run is to read is not there, or is not what it has to be: before a model is built or loaded. A
     file of problems is read whole, and each problem given its hint."""
     check_problems("--problems", config.problems, config.hint, config.prompt_setup)
-    if isinstance(config, TrainConfig):
-        if config.eval_every:
-            check_problems("--eval-problems", config.eval_problems, config.hint, config.prompt_setup)
-        if config.judge:
-            named(config.judge)
+    if isinstance(config, TrainConfig) and config.eval_every:
+        check_problems("--eval-problems", config.eval_problems, config.hint, config.prompt_setup)
     for name in ("teacher_pool", "pool"):
         if (pool := getattr(config, name, "")) not in ("", "pairs"):
             check_pool(flag(name), Path(pool), config)
@@ -131,8 +126,6 @@ def prepare(config: Gradient, world: World = ALONE) -> Session:
         list(adapter.vectors.values()), lr=config.lr, betas=(0.9, 0.95), weight_decay=config.weight_decay
     )
     intervention = intervention_for(config, loaded, adapter, v)
-    if intervention.summary:
-        logger.info(intervention.summary)
     if isinstance(config, TrainConfig) and config.judge:
         judge = world.by_turns(lambda: judge_for(config, loaded, adapter))
     return Session(
@@ -146,12 +139,9 @@ def projection_for(config: Gradient, loaded: LoadedModel, adapter: Adapter) -> t
         return Projection(), None
     arm = ARMS[config.arm]
     v = load_vhack(config.vhack, loaded, adapter, arm.vhack, config.k_use, config.noise_floor)
-    done = (
-        config.recipe.description + (": its length alone" if arm.shrinks else "") if arm.projects else "only measured"
-    )
     logger.info(
         f"V: {v.directions} directions (control={v.meta['control']}, loss={v.meta['loss']}) from {config.vhack}; "
-        f"{config.arm}: {done}"
+        f"{config.arm}: {config.recipe.description if arm.projects else 'only measured'}"
     )
     target = config.project if arm.projects else "none"
     return Projection(v.basis, target, config.gate, config.overshoot, config.preserve_magnitude, arm.shrinks), v

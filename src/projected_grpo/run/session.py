@@ -17,6 +17,7 @@ from loguru import logger
 from projected_grpo.adapters import Adapter
 from projected_grpo.config import Gradient, due
 from projected_grpo.interventions.base import Intervention
+from projected_grpo.interventions.judges import Judge
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.files import write_atomic
 from projected_grpo.ledger.folder import DEPLOYED, open_run, read_manifest, update_manifest
@@ -30,7 +31,6 @@ from projected_grpo.projection import Projection
 from projected_grpo.records import Group
 from projected_grpo.run.auxiliary_losses import AuxiliaryLosses
 from projected_grpo.run.intervening import context_of
-from projected_grpo.run.judging import Judging
 from projected_grpo.step import Objective, run_step
 from projected_grpo.vhack import VBasis
 
@@ -47,7 +47,7 @@ def copied(state: Any) -> Any:
 
 @dataclass
 class Session:
-    """A run: prepared (nothing written yet), then started, then taking steps."""
+    """A run."""
 
     config: Gradient
     kind: str
@@ -65,7 +65,7 @@ class Session:
     """The arm's; by default it does nothing."""
     auxiliary: AuxiliaryLosses = field(default_factory=AuxiliaryLosses)
     """Losses that are added to the policy's."""
-    judge: Judging | None = None
+    judge: Judge | None = None
     """Scores every rollout, where the run has one."""
     next_step: int = 0
     finished: bool = False
@@ -96,7 +96,6 @@ class Session:
         self.finished = bool(manifest["finished"])
         if self.finished:
             self.next_step = manifest["steps_done"]
-            logger.info(f"{self.run}: finished after {self.next_step} steps; nothing is left to resume")
             return
         state = self.world.from_first(self._last_checkpoint)
         self.next_step = state["step"] + 1
@@ -140,10 +139,9 @@ class Session:
     ) -> list[Row]:
         """Takes one gradient step on this process's graded groups. Returns the rows of all processes; their file and the
         checkpoint are then on disk."""
-        clock, scores = time.perf_counter(), []
-        if self.judge:
-            with self.world.together():
-                scores = self.judge.scores(groups)
+        clock = time.perf_counter()
+        with self.world.together():
+            scores = self.judge.scores(groups) if self.judge else []
         for group in self.optimizer.param_groups:
             group["lr"] = self.config.lr * min(1.0, (step + 1) / (self.config.warmup + 1))
         context = context_of(self.config, groups, self.loaded, scores)
@@ -159,9 +157,8 @@ class Session:
         self.world.check_equal(step, self.adapter.checksum)
         for place, score in enumerate(scores):
             result.samples[place]["judge"] = score
-        values = {**result.step, "timing": taken}
-        written = rows_of(groups, result.samples, values, step=step, keep_token_logps=self.config.keep_token_logps)
-        rows = self.world.gather(written)
+        values, keep_logps = {**result.step, "timing": taken}, self.config.keep_token_logps
+        rows = self.world.gather(rows_of(groups, result.samples, values, step=step, keep_token_logps=keep_logps))
 
         def keep() -> None:
             write_step(self.run, step, rows)
@@ -192,12 +189,7 @@ class Session:
 
     def save_adapter(self, path: Path) -> None:
         """Saves a copy of the trained coordinates."""
-
-        def save() -> None:
-            path.parent.mkdir(exist_ok=True)
-            self.adapter.save(path, {"weights_hash": self.loaded.weights_hash})
-
-        self.world.from_first(save)
+        self.world.from_first(lambda: self.adapter.save(path, {"weights_hash": self.loaded.weights_hash}))
 
     def finish(self, steps: int) -> None:
         """Saves the adapter and marks the run finished after `steps` steps; a run that had finished stays as it is."""

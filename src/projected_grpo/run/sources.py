@@ -6,17 +6,14 @@ sampled, or computed here from the merged teacher where they were not. Hand-writ
 """
 
 import dataclasses
-import functools
 import random
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
 from loguru import logger
 
 from loophole_grader import check_solutions
-from projected_grpo.adapters import Adapter
 from projected_grpo.config import TrainConfig
 from projected_grpo.data.live import live_groups, render_all, workers
 from projected_grpo.data.pool import by_problem, pool_hash, pool_of, published_files
@@ -26,17 +23,12 @@ from projected_grpo.ledger.console import progress
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import read_manifest
 from projected_grpo.model.logprobs import completion_logps, token_batches
-from projected_grpo.records import Group, Problem, Rollout, Source
+from projected_grpo.records import Group, Outcome, Problem, Rollout
 from projected_grpo.run.prepare import dump_first_batch, load, log_isolation
 from projected_grpo.run.session import Session
 from projected_grpo.worlds.builtin import pool_pairs
 
-LIVE: tuple[tuple[Source, Callable[[Adapter], AbstractContextManager[None]], str], ...] = (
-    ("student", Adapter.folded, "train"),
-    ("base", Adapter.disabled, "base"),
-)
-"""Who is sampled in a step, with which weights, and the word that its draws are keyed by: were it the same, both would write
-the same before the first update."""
+GradedRow = tuple[Rollout, float, Outcome]
 DIGITS = 5
 """As a pool's log-probabilities are written (ledger/rows.py)."""
 
@@ -65,18 +57,19 @@ class GroupSource:
         self.prompt_setup = session.intervention.prompt_setup or config.prompt_setup
         setting = dataclasses.replace(config, prompt_setup=self.prompt_setup)
         self.prompts = render_all(setting, session.loaded, self.problems)
-        for live in self.prompts if self.pool else ():
-            if any(r.prompt_ids != live.ids for r in self.pool[live.problem_id].rollouts):  # one group, one prompt
-                raise BadInput(
-                    f"--teacher-pool {config.teacher_pool}: problem {live.problem_id} was sampled with another prompt "
-                    "(another --hint or --prompt-setup); sample the pool with the arguments of this run"
-                )
         wanted = config.mixed_rows["teacher"]
-        if short := [g for g in self.pool.values() if len(g.rollouts) < wanted]:
-            raise BadInput(
-                f"--mix asks for {wanted} teacher rows of problem {short[0].problem_id}, the pool has "
-                f"{len(short[0].rollouts)}; lower the share or --group-size"
-            )
+        for prompt in self.prompts if self.pool else ():
+            cached, place = self.pool[prompt.problem_id].rollouts, f"problem {prompt.problem_id}"
+            if any(r.prompt_ids != prompt.ids for r in cached):  # one group, one prompt
+                raise BadInput(
+                    f"--teacher-pool {config.teacher_pool}: {place} was sampled with another prompt (another --hint or "
+                    "--prompt-setup); sample the pool with the arguments of this run"
+                )
+            if len(cached) < wanted:
+                raise BadInput(
+                    f"--mix asks for {wanted} teacher rows of {place}, the pool has {len(cached)}; lower the share or "
+                    "--group-size"
+                )
         if config.teacher_pool not in ("", "pairs"):
             self.pool = with_teacher_logps(self.pool, config, session)
         self.tasks = {p.problem_id: p.task for p in self.problems}
@@ -93,42 +86,43 @@ class GroupSource:
         chosen = schedule(len(self.problems), config.prompts_per_step, step, config.stream)
         mine = session.world.share(list(enumerate(chosen)))  # (place in the step, problem)
         prompts, timing = [self.prompts[i] for _, i in mine], {"generate": 0.0, "grade": 0.0}
-        parts: list[list[Group]] = [[] for _ in mine]
-        for source, weights, draws in LIVE:
+        parts: list[list[GradedRow]] = [[] for _ in mine]
+        # Who is sampled, with which weights, and the word that its draws are keyed by: were it the same, both would write
+        # the same before the first update.
+        adapter = session.adapter
+        for source, weights, draws in (("student", adapter.folded, "train"), ("base", adapter.disabled, "base")):
             if not (n := config.mixed_rows[source]):
                 continue
             keys = [f"{draws} {config.stream} {step} {place}" for place, _ in mine]
             # An arm's intervention is about the student: the untrained model writes as it is.
             by = session.intervention if source == "student" else Intervention()
-            with by.training(), by.sampling(functools.partial(weights, session.adapter)) as each:
+            with by.training(), by.sampling(weights) as each:
                 groups, _, seconds = live_groups(
                     config, session.loaded, prompts, self.tasks, n, keys, source, loophole=config.loophole, each=each
                 )
             timing = {part: timing[part] + seconds[part] for part in timing}
             for part, group in zip(parts, groups, strict=True):
-                part.append(group)
+                part += graded_rows(group)
         if n := config.mixed_rows["teacher"]:
             for part, (place, i) in zip(parts, mine, strict=True):
-                part.append(drawn(self.pool[self.problems[i].problem_id], n, f"{config.stream} {step} {place}"))
-        whole = [mixed(part) for part in parts]
+                cached = graded_rows(self.pool[self.problems[i].problem_id])
+                draw = random.Random(f"{config.stream} {step} {place}").sample(range(len(cached)), n)
+                part += [cached[j] for j in sorted(draw)]
+        whole = [group_of(part) for part in parts]
         if step == session.next_step and whole:
             dump_first_batch(whole)
         return whole, timing
 
 
-def drawn(cached: Group, n: int, key: str) -> Group:
-    """Returns `n` rollouts of a cached group, drawn by `key`, in their order."""
-    chosen = sorted(random.Random(key).sample(range(len(cached.rollouts)), n))
-    picked = {name: tuple(getattr(cached, name)[i] for i in chosen) for name in ("rollouts", "rewards", "outcomes")}
-    return dataclasses.replace(cached, **picked)
+def graded_rows(group: Group) -> list[GradedRow]:
+    return list(zip(group.rollouts, group.rewards, group.outcomes, strict=True))
 
 
-def mixed(parts: Sequence[Group]) -> Group:
-    """Returns one group of several sources' rollouts of one problem, one source after the other, samples renumbered."""
-    rows = [row for part in parts for row in zip(part.rollouts, part.rewards, part.outcomes, strict=True)]
+def group_of(rows: Sequence[GradedRow]) -> Group:
+    """Returns one group of several sources' rollouts of one problem, samples renumbered."""
     rollouts, rewards, outcomes = zip(*rows, strict=True)
     rollouts = tuple(dataclasses.replace(r, sample_id=i) for i, r in enumerate(rollouts))
-    return dataclasses.replace(parts[0], rollouts=rollouts, rewards=rewards, outcomes=outcomes)
+    return Group(rollouts[0].problem_id, rollouts, rewards, outcomes)
 
 
 # ---------------------------------------------------------------- the teacher's pool
@@ -150,23 +144,13 @@ def teacher_pool(config: TrainConfig, session: Session) -> dict[str, Group]:
 
 
 def with_teacher_logps(pool: Mapping[str, Group], config: TrainConfig, session: Session) -> dict[str, Group]:
-    """Returns the pool with the teacher's log-probabilities in every row.
-
-    BadInput when rows were not written by a teacher, or when log-probabilities are missing and no --teacher is named that
-    could give them.
-    """
-    place = f"--teacher-pool {config.teacher_pool}"
-    rollouts = [r for group in pool.values() for r in group.rollouts]
-    if foreign := [r for r in rollouts if r.source != "teacher"]:
-        raise BadInput(
-            f"{place}: {len(foreign)} of its {len(rollouts)} rows are of source {foreign[0].source}, not of a teacher; "
-            "sample a pool with `just probe-teacher-pool`"
-        )
-    missing = [r for r in rollouts if r.behaviour_logps is None]
+    """Returns the pool with the teacher's log-probabilities in every row. BadInput when they are missing and no --teacher is
+    named that could give them."""
+    missing = [r for group in pool.values() for r in group.rollouts if r.behaviour_logps is None]
     if missing and not config.teacher:
         raise BadInput(
-            f"{place}: {len(missing)} of its {len(rollouts)} rows have no recorded log-probabilities, so they have no "
-            "ratio; name the --teacher that wrote them, or sample a pool with `just probe-teacher-pool`"
+            f"--teacher-pool {config.teacher_pool}: {len(missing)} of its rows have no recorded log-probabilities, so they "
+            "have no ratio; name the --teacher that wrote them, or sample a pool with `just probe-teacher-pool`"
         )
     found = iter(session.world.from_first(lambda: under_teacher(missing, config)) if missing else ())
 
@@ -189,8 +173,5 @@ def under_teacher(rollouts: Sequence[Rollout], config: TrainConfig) -> list[tupl
         logps = completion_logps(teacher.model, batch, config.temperature)
         for i, row, mask in zip(chosen, logps, batch.loss_mask, strict=True):
             out[i] = tuple(round(p, DIGITS) for p in row[mask].tolist())
-    logger.info(
-        f"{len(out)} rows of {config.teacher_pool} have no recorded log-probabilities; taken from {config.model} with "
-        f"{config.teacher} merged (weights {teacher.weights_hash[:8]})"
-    )
+    logger.info(f"{len(out)} rows of {config.teacher_pool} have no recorded log-probabilities; they are computed here")
     return out

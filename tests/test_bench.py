@@ -1,7 +1,6 @@
 """The bench refuses two sides that did different work, and writes its table. No timing is tested here."""
 
 import dataclasses
-import json
 
 import bench
 import pytest
@@ -44,7 +43,7 @@ def test_a_baseline_with_another_gradient_is_refused(cache, tmp_path, monkeypatc
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_every_part_runs_on_tiny_and_is_written(script, tmp_path):
-    (tmp_path / "p.jsonl").write_text(json.dumps(benchmark_row()) + "\n")
+    (tmp_path / "p.jsonl").write_text(benchmark_row())
     code, _, err = script("bench", "tiny", "--problems", "p.jsonl", "--out", "bench.md")
     assert code == 0, err
     text = (tmp_path / "bench.md").read_text("utf-8")

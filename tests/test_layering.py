@@ -34,7 +34,7 @@ ROOMS = {  # from the ground up: each room, and the rooms that it imports
     "report": "arms ledger verdicts",
     "rollout": "ledger model records",
     "worlds": "adapters ledger model prompts records verdicts",
-    "interventions": "channels ledger model projection",
+    "interventions": "channels ledger model projection records",
     "measures": "adapters channels ledger model projection records",
     "step": "channels interventions measures model parallel projection records",
     "data": "config ledger model parallel prompts records rollout worlds",

@@ -59,16 +59,11 @@ def of_arm(arm, hacks=(None,) * 3, gts=(None,) * 3, rows=(), **changed):
     return [run(arm, seed, hack=hack, rows={**dict(rows), **solved}, **changed) for seed, hack, solved in each]
 
 
-def study(*others, without=()):
-    """Every arm of three replicates; `others` take the place of the run of their arm and seed."""
+def judged(*others, without=()):
+    """H1's three lines of every arm of three replicates; `others` take the place of the run of their arm and seed."""
     given = {(r.arm, r.seed): r for r in others}
-    return [given.get((arm, seed)) or run(arm, seed) for arm in ENDS for seed in ONSETS
+    runs = [given.get((arm, seed)) or run(arm, seed) for arm in ENDS for seed in ONSETS
             if arm not in without and (arm, seed) not in without]  # fmt: skip
-
-
-def judged(*others, **kwargs):
-    """H1's three lines of such a study."""
-    runs = study(*others, **kwargs)
     return judge(group_runs(runs), runs)
 
 

@@ -9,7 +9,6 @@ from test_results import evaluate, ten, write_run
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import read_manifest, update_manifest
 from projected_grpo.report.compare import compare
-from projected_grpo.report.results import report_on
 from projected_grpo.verdicts.re_extracted import ReExtracted, write_re_extracted
 
 V = {"control": "none", "k": "48", "pairs_hash": "h", "pairs_draw": "1", "loss": "nll", "v_sha256": "svd"}
@@ -52,15 +51,6 @@ def test_both_sides_are_printed_at_matched_steps_and_t6_is_judged(both, script, 
     assert [row[1] for row in rates if row and row[0] == "vanilla"] == ["0", "2", "4", "5", "7", "9"]
     assert [row[3:5] for row in rates if row and row[1] == "9"] == [["3.3", "3.3"], ["76.7", "76.7"]]  # 1 / 30, 23 / 30
     assert "T6: PASS" in (tmp_path / "compare.txt").read_text()
-
-
-@pytest.mark.slow
-def test_results_print_t6_where_both_adapters_are_there(written):
-    report = report_on(written)
-    assert "T6: PASS" in report.text()
-    assert "T6: PASS" in report.markdown([])
-    assert [line.verdict.status for line in report.lines if line.verdict.name.startswith("T6")] == ["PASS"]
-    assert not report_on(written / "svd").t6
 
 
 def test_a_drifted_lora_is_exit_code_1(both, script):

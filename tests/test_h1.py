@@ -234,13 +234,6 @@ def test_replicates_that_share_a_draw_of_pairs_are_named_but_random_directions_c
     assert ("seeds 41 and 42 share projected's V: pairs_draw 0" in why, "share random" in why) == (True, False)
 
 
-def test_a_base_that_three_replicates_share_is_said():
-    found = judged(*(run(arm, seed, base_seed=7) for arm in ENDS for seed in ONSETS))[2]
-    assert found.verdict.status == "PASS"
-    assert "1 base(s): base_seed 7: 41, 42, 43" in found.clauses[1].why
-    assert found.notes[0].startswith("of the world: not known")
-
-
 # ---------------------------------------------------------------- what an interval promises
 
 

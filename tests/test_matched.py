@@ -84,12 +84,6 @@ def test_gap_error_and_degrees_of_freedom_are_as_they_are_defined(data):
     assert found.p == pytest.approx(float(stats.t.sf(found.gap / found.sem, found.df)))
 
 
-def test_does_not_depend_on_the_order_of_rows():
-    (_, there), (_, back) = told(DATA), told(DATA[::-1])
-    assert (back.gap, back.sem) == pytest.approx((there.gap, there.sem), rel=1e-9)
-    assert back.p_permuted == pytest.approx(there.p_permuted, abs=0.02)
-
-
 def test_permutations_give_the_p_of_all_permutations():
     """Five pairs with gaps -.01 to .5 at one length: 32 signs, of which 2 give a t as high as this one."""
     data = [(i, h, 7, gap * h) for i, gap in enumerate((-0.01, 0.2, 0.3, 0.4, 0.5)) for h in (True, False)]
@@ -167,24 +161,6 @@ def test_g_is_the_formula_which_is_right_by_hand():
     for high, low in (([1, 2, 3], [0, 1, 2]), ([0.20, 0.25, 0.30, 0.22, 0.9], [0.05, 0.10, 0.07])):
         rows = [*((True, v) for v in high), *((False, v) for v in low)]
         assert effect([(i, h, v) for i, (h, v) in enumerate(rows)]).g == pytest.approx(naive_g(high, low), rel=1e-9)
-
-
-def test_g_turns_with_its_sides_and_does_not_depend_on_order_shift_or_scale():
-    data = mixed(8, 6, 0.7, 0.5)
-    g = effect(data).g
-    assert effect([(p, not h, v) for p, h, v in data]).g == pytest.approx(-g)
-    assert effect(data[::-1]).low == pytest.approx(effect(data).low, rel=1e-9)
-    assert effect([(p, h, 1000 + 3 * v) for p, h, v in data]).g == pytest.approx(g, rel=1e-9)
-
-
-def test_g_that_does_not_exist_is_none_with_a_reason():
-    one_of_a_kind, no_spread = (
-        [(i, i > 0, float(i)) for i in range(9)],
-        [(i, i % 2 == 0, float(i % 2)) for i in range(9)],
-    )
-    for found in map(effect, ([], one_of_a_kind, no_spread)):
-        assert (found.g, found.low, found.high) == (None, None, None)
-        assert found.why
 
 
 ONE_ROW_A_PROBLEM = [(p, p % 2 == 0, v) for p, (_, _, v) in enumerate(mixed(40, 1, 0, 0))]

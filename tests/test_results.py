@@ -1,7 +1,6 @@
 """Runs on disk -> groups and tables. Run directories are written with the real writer; numbers by hand."""
 
 import functools
-import json
 import shutil
 import tempfile
 from pathlib import Path
@@ -266,39 +265,3 @@ def test_mechanisms_add_up_to_the_hack_rate_of_the_last_ten_steps(tmp_path):
     (table,) = tables.mechanisms(report.groups)
     assert (table.header[2:], cells(table)) == (["print %", "stub %"], [["vanilla", "1", "5.0", "40.0"]])
     assert tables.mechanisms(report_on(tmp_path).groups) == []
-
-
-# ---------------------------------------------------------------- groups of several sources
-
-TEACHER = {
-    "source": "teacher", "behaviour_gap": 0.4, "reference_gap": 0.4, "at_clip": 0.3, "behaviour_logp": -0.2, "logp": -0.6,
-}  # fmt: skip
-BASE = {"source": "base", "behaviour_gap": 0.1, "reference_gap": 1e-6, "at_clip": 0.2}
-ON_POLICY = {"behaviour_gap": 1e-6, "reference_gap": None, "at_clip": 0.0}
-
-
-@pytest.mark.usefixtures("no_plots")
-def test_t5_is_printed_by_results_and_decides_its_exit_code(script, tmp_path):
-    """Vanilla and projected at three seeds: 20 steps of ten student rows, a teacher's hack and nine base rows that fail;
-    from step 11 on 80 or 20 % of the student's hack, before a tenth. H1 lacks its controls and is not asked."""
-    mix = {"group_size": 20, "mix": "teacher=.05,base=.45", "teacher_pool": "pool"}
-    for arm, hacks in (("vanilla", 8), ("projected", 2)):
-        for seed in (41, 42, 43):
-            v = {"control": "none", "k": "8", "pairs_draw": str(seed), "v_sha256": f"v{seed}", "seed": str(seed)}
-            steps = [["hack"] * n + ["bad"] * (10 - n) for n in [1] * 11 + [hacks] * 9]
-            path = write_run(tmp_path / "runs" / f"{arm}_{seed}", arm, seed, steps, vhack=v, **mix)
-            for t in range(20):
-                config = {"arm": arm, "seed": seed}
-                student = [{**row, **ON_POLICY} for row in read_step(step_path(path, t))]
-                others = [*rows(t, config, ["bad"] * 9, **BASE), *rows(t, config, ["hack"], **TEACHER)]
-                group = enumerate([*student, *others])
-                write_step(path, t, [{**row, "ratio_low": 0.9, "sample_id": i} for i, row in group])
-    code, out, _ = script("results", "runs", "--require", "T5", "--out", "made")
-    assert code == 0, out
-    assert "T5: PASS" in out
-    document = Path("made/results.md").read_text("utf-8")
-    assert "## T5" in document
-    assert "lower end +80.0" in document
-    data = json.loads(Path("made/results.json").read_text())
-    assert {line["verdict"]["name"]: line["verdict"]["status"] for line in data["verdicts"]}["T5"] == "PASS"
-    assert script("results", "runs", "--out", "again")[0] == 3  # H1 is asked, too

@@ -87,6 +87,8 @@ def test_it_keeps_its_name_and_the_scripts_read_it(script, study, summary, tmp_p
     refused(script("results", tmp_path / "none.runs.jsonl.gz"), "none.runs.jsonl.gz", "no such file")
     assert script("results", summary, "--out", "made")[0] == 3  # controls are missing
     assert script("results", summary, "--only", "channels", "--out", "made")[0] == 3  # none was on
+    code, out, _ = script("results", ROOT / "docs/evidence/t5-toy.runs.jsonl.gz", "--require", "T5", "--out", "made")
+    assert (code, "T5 FAIL; exit code 1" in out) == (1, True)
 
 
 def test_the_pages_and_plots_are_those_that_the_kept_runs_give(monkeypatch, tmp_path):
@@ -105,12 +107,6 @@ def test_every_rate_in_readmes_findings_is_in_the_results():
     results = (ROOT / "docs/results.md").read_text("utf-8")
     assert len(rates := re.findall(r"\d+\.\d(?= %)", findings)) > 3
     assert [rate for rate in rates if f"{rate} ±" not in results] == []
-
-
-def test_every_kept_study_is_named_in_a_document_with_the_command_that_prints_it():
-    pages = "\n".join(page.read_text("utf-8") for page in (ROOT / "docs").glob("*.md"))
-    kept = [path.name for path in (ROOT / "docs/evidence").glob("*.runs.jsonl.gz")]
-    assert [name for name in kept if f"just results docs/evidence/{name}" not in pages] == []
 
 
 def test_a_kept_study_of_both_adapters_still_says_that_v_has_drifted():

@@ -57,8 +57,6 @@ CASES = {
     "80 % of nothing": ({"svd": NOTHING, "lora": NOTHING}, "NOT_EVALUABLE", "the singular basis prevents"),
     "a LoRA that never hacks": ({"vanilla": 0.2}, "NOT_EVALUABLE", "within the LoRA's reach"),
     "another decay": ({"weight_decay": 0.3}, "NOT_EVALUABLE", "config.weight_decay: 0.0 against 0.3"),
-    "another gate": ({"gate": "one_sided"}, "NOT_EVALUABLE", "config.gate"),
-    "another dtype": ({"dtype": "bfloat16"}, "NOT_EVALUABLE", "config.dtype"),
     "other pairs": ({"vhack.pairs_hash": "easier"}, "NOT_EVALUABLE", "vhack.pairs_hash"),
     "another base": ({"model_hash": "another base"}, "NOT_EVALUABLE", "model_hash"),
 }  # fmt: skip

@@ -7,7 +7,6 @@ import pytest
 from fake_runs import run as finished
 
 from projected_grpo.ledger.rates import by_source, rounding_of
-from projected_grpo.ledger.step_log import source_lines
 from projected_grpo.records import SOURCES
 from projected_grpo.verdicts.matching import group_runs
 from projected_grpo.verdicts.trajectory import judge
@@ -167,9 +166,6 @@ def test_a_step_by_source_by_hand():
     assert teacher["at_clip"] == pytest.approx(7 / 16)
     assert (teacher["ours"], teacher["untrained"], teacher["lead"]) == (0.5, 0.0, 0.125)
     assert (found["base"]["untrained"], found["student"]["untrained"]) == (1.0, None)
-    assert len(source_lines(rows)) == 3
-    assert "teacher    2 rows  hack 0.50" in source_lines(rows)[1]
-    assert source_lines(rows[3:]) == []
 
 
 def test_rounding_is_what_the_students_own_rows_show_within_bounds():

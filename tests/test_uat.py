@@ -20,7 +20,6 @@ from projected_grpo.ledger.folder import open_run, read_manifest, update_manifes
 from projected_grpo.ledger.step_file import token_crc, write_step
 from projected_grpo.report import uat
 from projected_grpo.report.replays import UatConfig, read_replays
-from projected_grpo.verdicts.registry import CLAIMS
 
 MIX = ("hack", "hack", "hack", "both", "both", "both", "good", "good")
 COS_IN = {"vanilla": 0.5, "projected": 0.5, "random": 0.2}
@@ -163,7 +162,6 @@ def test_the_printout_fits_120_columns_and_shows_each_v(tmp_path, monkeypatch, r
     assert len(brief.splitlines()) <= 35
     for v in found.verdicts:  # each with its number
         assert re.search(rf" {re.escape(v.name)} +{v.status} .*\d", brief)
-    assert all(len(claim.says.split()) <= 8 for claim in CLAIMS.values())
     assert ("\nrandom V  " in text) == (random_v is not None)
     assert ("just probe-v-replay random N" in text) == (random_v is None)
     assert ("Nothing that was replayed hacks" in brief) == (kinds != MIX)
@@ -191,14 +189,9 @@ def probe(tmp_path_factory):
         ("vanilla", {"vhack": {"control": "random"}}, "--vanilla .*--control random, where --control none is needed"),
         ("vanilla", {"vhack": {"loss": "grpo"}}, "--vanilla .*--loss grpo, where --loss nll is needed"),
         ("vanilla", {"config": {"arm": "projected"}}, "--vanilla .*--arm projected, where --arm vanilla is needed"),
-        ("vanilla", {"kind": "teacher_pool"}, "--vanilla .*kind 'teacher_pool', where 'probe_distill' is needed"),
         ("projected", {"vhack": {"pairs_hash": "i"}}, "pairs_hash: 'h' against 'i'"),
-        ("random", {"vhack": {"control": "none"}}, "--random .*--control none, where --control random is needed"),
-        ("random", {"finished": False}, "--random .*not finished.*--resume"),
         ("random", {"pool_hash": "two"}, "differ in pool_hash: 'one' against 'two'; replay the same pool"),
-        ("random", {"config": {"lr": 1.0}}, "config.lr: 0.001 against 1.0"),
         ("grpo", {"vhack": {"k": "9"}}, "vhack.k: '8' against '9'"),
-        ("grpo", {"vhack": {"loss": "nll"}}, "--grpo .*--loss nll, where --loss grpo is needed"),
         ("pool", {"kind": "probe_distill"}, "--pool .*kind 'probe_distill', where 'teacher_pool' is needed"),
     ],
     ids=str,

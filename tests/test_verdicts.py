@@ -397,26 +397,13 @@ def test_the_test_over_mechanisms_by_hand():
 # ---------------------------------------------------------------- exit codes, the specification
 
 
-CODES = {
-    ("PASS PASS", "T0 T1"): 0,
-    ("PASS FAIL", "T0 T1"): 1,
-    ("NOT_EVALUABLE PASS", "T0 T1"): 3,
-    ("NOT_EVALUABLE FAIL", "T0 T1"): 1,
-    ("PASS", ""): 3,  # nothing required is nothing passed
-    ("PASS FAIL", "T0 T2"): 3,  # one that is not there cannot pass, and another's FAIL is not asked
-}
-
-
-def test_exit_codes():
-    for (states, required), code in CODES.items():
-        found = [Finding(f"T{i}", status, "") for i, status in enumerate(states.split())]
-        assert exit_code(found, required.split()) == code, (states, required)
+def test_what_is_not_there_cannot_pass():
+    found = [Finding("T0", "PASS", ""), Finding("T1", "FAIL", "")]
+    assert exit_code(found, ["T0", "T2"]) == exit_code(found, []) == 3
 
 
 def test_the_spec_states_the_thresholds_that_the_code_uses():
     spec = (ROOT / "docs/spec.md").read_text("utf-8")
-    for text in ("30 %", "90 %", "80 %", "0.5", "p < 0.05", ".9 to 1.1", "at least 5 steps", "Hedges' g >= .2"):
-        assert text in spec, text
     for number in (h1.REDUCTION, h1.GT_DROP, h1.FORM_DROP, h1.FALSE_REDUCTION, h1.FALSE_GT_DROP, h1.HELD_OUT_DROP,
                    h1.PREVENTED, h1.PREVENTED_OVER_CONTROL, conditions.KL_EFFECT):  # fmt: skip
         assert f"{number:.0f} pp" in spec

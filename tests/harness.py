@@ -5,7 +5,6 @@ import functools
 import hashlib
 import importlib
 import json
-import math
 import os
 import sys
 import tempfile
@@ -292,10 +291,6 @@ def done(script):
         return out
 
     return run
-
-
-def finite(x):
-    return x is not None and math.isfinite(x)
 
 
 def flags(link):

@@ -41,7 +41,6 @@ def test_a_step_of_which_too_little_is_known_has_no_hack_rate():
         ({"kind": "probe_distill"}, {}, "is a run of kind .probe_distill., where .train. is needed"),
         ({}, {"arm": "projected"}, "is a run of --arm projected, where one of --arm vanilla is needed"),
         ({}, {"seed": 42}, "config.seed: .*42.* against"),
-        ({}, {"lr": 1.0}, "config.lr: .*1.0.* against"),
         ({}, {"until_onsets": 0.0}, "ran without --until-onsets"),
     ],
 )

@@ -113,15 +113,6 @@ def test_the_score_is_the_share_of_yes_by_the_plain_forward_pass(tiny):
         yes, no = float(p[judge.yes].sum()), float(p[judge.no].sum())
         assert score == pytest.approx(yes / (yes + no), rel=1e-4)
     assert YesNo(tiny, 1)(asked) == pytest.approx(found, abs=1e-5)
-    # To answer yes is to score high: its logits up, and the score is 1.
-    head = tiny.model.get_output_embeddings()
-    weight = torch.nn.Parameter(head.weight.detach().clone())
-    with torch.no_grad():
-        weight[judge.yes], weight[judge.no] = 0.0, 0.0
-        state = tiny.model.base_model(input_ids=torch.tensor([judge.question(*asked[0])])).last_hidden_state[0, -1]
-        weight[judge.yes] += 10 * state / state.norm()
-    head.weight = weight
-    assert judge(asked[:1])[0] > 0.99
 
 
 def test_a_completion_cannot_end_its_turn_in_the_question(tiny):

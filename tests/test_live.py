@@ -73,16 +73,6 @@ def test_grading_goes_on_while_completions_are_sampled(tiny, ending, monkeypatch
     assert sum(count for _, count in at) == len(programs)  # nothing is judged twice
 
 
-def test_an_error_of_the_grader_is_not_lost_in_its_thread(tiny, monkeypatch):
-    def broken(*_, **__):
-        raise GraderError("no sandbox")
-
-    monkeypatch.setattr(live, "cores_are_free", lambda _: True)
-    monkeypatch.setattr(live, "grade_batch", broken)
-    with pytest.raises(GraderError, match="no sandbox"):
-        groups_of(tiny)
-
-
 def test_completions_without_a_verdict_are_named_once_all_are_known(tiny, monkeypatch):
     """A step without all of its rewards stops: a reward is never made up. The sneaky fail: the row is dropped, or paid 0."""
 

@@ -55,7 +55,6 @@ def run(script, pool):
         ("teacher=.25,base=.25", 8, (4, 2, 2)),
         ("teacher=.5,base=.5", 5, (0, 3, 2)),
         ("base=.5", 4, (2, 2, 0)),
-        ("", 4, (4, 0, 0)),
     ],
 )
 def test_a_group_is_filled_by_shares_and_no_row_is_left_over(mix, size, rows):

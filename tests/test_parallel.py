@@ -19,12 +19,9 @@ from harness import ROOT, cut_after, run_script
 from queue_world import wait_until
 from safetensors.torch import load_file
 
-from projected_grpo.config import Sampling
-from projected_grpo.data.live import workers
 from projected_grpo.data.preferences import MAJORITY, Preferences, StoredPair, write_preferences
-from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.step_file import COLUMNS, read_run, read_step
-from projected_grpo.parallel import ALONE, World, here
+from projected_grpo.parallel import World, here
 
 REL, ABS = 5e-4, 1e-6
 """Float32, and sums in another order: a rank pads its own rows only and adds up its own gradients first (docs/queue.md)."""
@@ -200,22 +197,7 @@ def test_shares_are_neighbours_in_order_and_differ_by_one_at_most(items, size):
     assert max(map(len, shares)) - min(map(len, shares)) <= 1
 
 
-def test_without_torchrun_the_world_is_one_and_starts_nothing(monkeypatch, antipasto):
-    monkeypatch.delenv("RANK", raising=False)
-    assert here() is ALONE
-    monkeypatch.setattr(torch.distributed, "init_process_group", lambda *_: pytest.fail("a process group"))
-    monkeypatch.setattr(torch.distributed, "all_reduce", lambda *_: pytest.fail("a collective"))
-    ALONE.add_gradients(antipasto.vectors)
-    ALONE.check_equal(0, antipasto.checksum)
-    assert (ALONE.add({"a": 1.5}), ALONE.place(4)) == ({"a": 1.5}, (4, 0))
-    with pytest.raises(BadInput, match="as it was"), ALONE.together():
-        raise BadInput("as it was")
-
-
-def test_a_rank_of_torchrun_knows_its_place_and_shares_the_cores(monkeypatch):
+def test_a_rank_of_torchrun_knows_its_place(monkeypatch):
     for name, value in {"RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "4"}.items():
         monkeypatch.setenv(name, value)
     assert here() == World(5, 8, 1, 4)
-    monkeypatch.setattr(os, "cpu_count", lambda: 10)
-    assert workers(Sampling()) == 2
-    assert workers(Sampling(grader_workers=3)) == 3

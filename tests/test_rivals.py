@@ -9,17 +9,16 @@ import torch
 from harness import POOLED, cut_after, flags, put, theta_of
 from safetensors.torch import load_file
 from test_scripts import refused
-from test_step import DR, GROUPS, basis_for
+from test_step import take
 
 from loophole_grader import PASS_REWARD
 from projected_grpo.arms import ARMS
-from projected_grpo.channels.policy import advantages
 from projected_grpo.config import TrainConfig
 from projected_grpo.interventions.ablation import Ablation
 from projected_grpo.interventions.advantage import Advantage
 from projected_grpo.interventions.base import Contrast, Intervention, Setup, StepContext
 from projected_grpo.interventions.inoculation import Adapter
-from projected_grpo.interventions.monitors import FLAGGED_FROM, PENALTY, Monitored, Probe
+from projected_grpo.interventions.monitors import PENALTY, Monitored, Probe
 from projected_grpo.interventions.post_hoc import PostHoc, without_top
 from projected_grpo.interventions.quarantine import Quarantine
 from projected_grpo.interventions.trusted import Gradient, Update, within
@@ -27,24 +26,15 @@ from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import not_whole, read_manifest
 from projected_grpo.ledger.step_file import read_run, read_step
 from projected_grpo.model.hidden import mean_hidden, middle_layer
-from projected_grpo.model.learner import Learner
-from projected_grpo.projection import Projection
 from projected_grpo.prompts import INOCULATION_SYSTEM_PROMPT
 from projected_grpo.queue.chains import chain_of
 from projected_grpo.queue.settings import QueueConfig
 from projected_grpo.report.rivals import bench_of, hack_against_pass
-from projected_grpo.step import run_step
 from projected_grpo.verdicts.finished_runs import Found, Run
 from projected_grpo.vhack import read_vhack
 from projected_grpo.worlds.models import load_model
 
 # ---------------------------------------------------------------- entries, hooks
-
-
-def take(loaded, adapter, intervention):
-    optimizer = torch.optim.AdamW(list(adapter.vectors.values()), lr=0.1, weight_decay=0.0)
-    learner = Learner(loaded.model, adapter, optimizer, loaded.pad_id, 10_000)
-    return run_step(learner, GROUPS, DR, Projection(basis_for(adapter)), step=3, intervention=intervention)
 
 
 def test_an_intervention_that_does_nothing_changes_no_bit(tiny, antipasto):
@@ -63,10 +53,10 @@ def test_an_intervention_that_does_nothing_changes_no_bit(tiny, antipasto):
             read["update"] = (set(update), context.basis is not None, context.optimizer["lr"])
             return update
 
-    plain = take(tiny, antipasto, Intervention())
+    plain = take(tiny, antipasto, intervention=Intervention())
     before = theta_of(antipasto)
     put(antipasto)
-    spied = take(tiny, antipasto, Spy())
+    spied = take(tiny, antipasto, intervention=Spy())
     modules = set(antipasto.vectors)
     assert read == {
         "advantages": (((3.5, 0.0), (0.5, 0.5)), 3), "gradient": (modules, True, None), "update": (modules, True, 0.1)
@@ -100,16 +90,6 @@ def test_post_hoc_takes_v_or_the_largest_components_out_by_hand():
         torch.testing.assert_close(page.update(d, StepContext(0))["m"], -torch.tensor(left))
         assert not page.update(d, StepContext(1))["m"].any()
     assert without_top(d["m"], 9).tolist() == [0, 0, 0]
-
-
-def test_the_largest_components_of_delta_s_are_those_of_the_weights_own_change(antipasto):
-    """The singular values of W' - W are the absolute values of delta_S."""
-    layer = next(iter(antipasto.layers.values()))
-    d = torch.linspace(-1, 0.5, layer.theta.numel())
-    values = torch.linalg.svdvals(layer.delta_weight(d))
-    torch.testing.assert_close(values, d.abs().sort(descending=True).values, atol=1e-5, rtol=1e-4)
-    left = torch.linalg.svdvals(layer.delta_weight(without_top(d, 3)))
-    torch.testing.assert_close(left[: len(d) - 3], values[3:], atol=1e-5, rtol=1e-4)
 
 
 @pytest.mark.parametrize(("arm", "lacks"), [("inoculation_adapter", "teacher"), ("penalty_judge", "judge")])
@@ -200,20 +180,15 @@ def test_the_probe_is_the_optimum_of_its_loss_and_tells_the_sides_apart():
 
 
 def test_a_flagged_rollout_earns_less_or_leaves_its_group_by_hand():
-    """Penalty: .5, 3.5, .5, .5 about 1.25. Screen: 3.5, .5, .5 about 1.5. In the second group both are flagged."""
-    for arm, expected in (("penalty_truth", [-0.75, 2.25, -0.75, -0.75, 0, 0]), ("screen_truth", [0, 2, -1, -1, 0, 0])):
-        groups, truth = ((3.5, 3.5, 0.5, 0.5), (3.5, 3.5)), (True, False, False, None, True, True)
-        context = StepContext(rewards=groups, loss="dr_grpo", truth=truth)
-        assert Monitored(Setup(arm)).advantages((), context) == pytest.approx(expected)
+    """Penalty: .5, 3.5, .5, .5 about 1.25. Screen: 3.5, .5, .5 about 1.5. In the second group both are flagged, in the third
+    none is."""
+    groups, truth = ((3.5, 3.5, 0.5, 0.5), (3.5, 3.5), (3.5, 0.5)), (True, False, False, None, True, True, False, False)
+    context = StepContext(rewards=groups, loss="dr_grpo", truth=truth)
+    for arm, expected in (("penalty_truth", [-0.75, 2.25, -0.75, -0.75]), ("screen_truth", [0, 2, -1, -1])):
+        assert Monitored(Setup(arm)).advantages((), context) == pytest.approx([*expected, 0, 0, 1.5, -1.5])
+        by_std = Monitored(Setup(arm)).advantages((), dataclasses.replace(context, loss="grpo"))
+        assert by_std[-2:] == pytest.approx([0.5**0.5, -(0.5**0.5)], rel=1e-3)
     assert PENALTY == PASS_REWARD
-
-
-@pytest.mark.parametrize("kind", ["dr_grpo", "grpo", "bnpo", "dapo", "dppo"])
-def test_nothing_flagged_is_the_identity(kind):
-    usual = advantages(torch.tensor([[3.5, 0.5, 0.5]]), kind)[0].tolist()
-    context = StepContext(rewards=((3.5, 0.5, 0.5),), loss=kind, truth=(False,) * 3)
-    for arm in ("penalty_truth", "screen_truth"):
-        assert Monitored(Setup(arm)).advantages(usual, context) == usual
 
 
 @pytest.mark.parametrize(("monitor", "right"), [("truth", 1.0), ("90", 0.9), ("70", 0.7)])
@@ -241,8 +216,6 @@ def test_a_noisy_monitor_is_right_as_often_as_it_says_and_the_same_on_every_mach
 )  # fmt: skip
 def test_the_other_monitors_by_hand(monitor, seen, flags):
     assert Monitored(Setup(f"penalty_{monitor}", pairs=PAIRS)).flags(StepContext(**seen)) == flags
-    assert FLAGGED_FROM == 0.5
-    assert not ARMS[f"penalty_{monitor}"].labels
 
 
 # ---------------------------------------------------------------- quarantine
@@ -531,10 +504,3 @@ def test_the_chain_runs_every_arm_evaluated_without_the_loophole_and_then_the_ta
     assert flags(links["train_inoculation_adapter_41"])["--teacher"] == "toy"
     assert set(links["rivals"].needs) >= {f"train_{name}_{seed}" for name in fit for seed in (41, 42, 43)}
     assert links["extract_clean_41"]  # trusted needs a V of clean sides
-
-
-def test_the_sweep_stays_without_rivals_and_an_arm_made_of_vanilla_asks_for_it():
-    full = {link.name for link in chain_of(QueueConfig(preset="toy"))}
-    assert not {name for name in ARMS if ARMS[name].role == "rival" and f"train_{name}_41" in full}
-    with pytest.raises(BadInput, match=r"made from the replicate's vanilla.*add vanilla"):
-        chain_of(QueueConfig(chain="rivals", preset="toy", arms=("projected", "post_hoc"), steps=5))

@@ -2,7 +2,6 @@
 
 import json
 import random
-import runpy
 import shutil
 import signal
 import subprocess
@@ -16,7 +15,6 @@ from harness import LORA, POOLED, ROOT
 
 from projected_grpo.ledger.folder import not_whole, read_manifest
 from projected_grpo.ledger.step_file import NAMES, read_run, write_step
-from projected_grpo.run import cli
 
 
 def refused(result, *parts):
@@ -45,10 +43,7 @@ def test_an_unknown_preset_or_field_is_named(script, name):
         (["--max-new", 0], ["--max-new 0", "1 or more"]),
         (["--lr", "nan"], ["--lr nan"]),
         (["--arm", "projected"], ["--arm projected needs --vhack"]),
-        (["--vhack", "none.safetensors"], ["none.safetensors", "no such file", "just extract-vhack"]),
-        (["--problems", "none.jsonl"], ["--problems none.jsonl", "no such file", "builtin, toy"]),
         (["--hint", "magic"], ["--hint", "magic", "simple_overwrite_tests"]),
-        (["--teacher-pool", "nowhere"], ["--teacher-pool nowhere", "no such directory"]),
         (["--eval-every", 1, "--eval-problems", "none.jsonl"], ["--eval-problems none.jsonl", "toy-held-out"]),
         (["--model", "no/such-model"], ["no/such-model", "just download-model"]),
         (["--max-new", 5000], ["5000", "context of 4096"]),
@@ -62,66 +57,24 @@ def test_bad_input_to_train_is_one_line_and_writes_nothing(script, tmp_path, arg
 
 
 @pytest.mark.slow
-def test_bad_input_to_the_other_scripts(script, tmp_path):
+def test_bad_input_to_the_other_scripts(script, tmp_path, vhack_file):
     (tmp_path / "pairs.json").write_text("[]")
     refused(
         script("extract_vhack_grad", "tiny", "--pairs", "pairs.json", "--out", "v"), "pairs.json", "there is no pair"
     )
-    refused(script("extract_vhack_grad", "tiny", "--k", 0), "--k 0")
     refused(script("verify_vhack", "tiny"), "--vhack is empty")
+    refused(script("verify_vhack", "tiny", "--vhack", vhack_file(), "--pairs", "toy"), "not the pairs that V was made")
     refused(script("probe_distill", "tiny"), "--pool is empty", "--teacher-only")
     refused(script("probe_uat", "--pool", "a", "--vanilla", "b", "--projected", "c"), "--pool a", "just queue-probe")
     refused(script("verify_vhack", "tiny", "--vhack", tmp_path), "a folder; name the vhack.safetensors in it")
     refused(script("probe_distill", "tiny", "--pool", "nowhere"), "--pool nowhere", "no such directory")
-    refused(script("show", "nowhere", 0), "nowhere", "no such run directory")
     assert not (tmp_path / "v").exists()
 
 
-def test_v_of_another_model_is_refused_before_that_model_is_built(script, tmp_path, vhack_file):
-    """The toy model takes minutes to build, Qwen3-4B to load; what the artefact says of itself takes neither."""
-    args = ("--arm", "projected", "--vhack", vhack_file(), "--cache", tmp_path / "cache")
-    refused(script("train", "toy", *args), "made for model=tiny, but this run has model=toy")
-    assert not (tmp_path / "cache").exists()
-
-
-def test_verify_wants_the_pairs_that_v_was_made_from(script, tmp_path, vhack_file):
-    rows = [{"prompt": f"{i} and should pass all tests", "hack": "h", "clean": "c"} for i in range(9)]
-    (tmp_path / "pairs.json").write_text(json.dumps(rows))
-    refused(
-        script("verify_vhack", "tiny", "--vhack", vhack_file(), "--pairs", "pairs.json"),
-        "not the pairs that V was made from",
-    )
-
-
-def test_ctrl_c_says_how_to_go_on_where_one_can(monkeypatch, capsys):
-    def interrupt():
-        raise KeyboardInterrupt
-
-    told = {}
-    real = cli.run
-    for path in sorted(p for p in (ROOT / "scripts").glob("*.py") if "cli.run(" in p.read_text("utf-8")):
-        monkeypatch.setattr(cli, "run", lambda _, **how: real(interrupt, **how))
-        with pytest.raises(SystemExit) as stopped:
-            runpy.run_path(str(path), run_name="__main__")
-        assert stopped.value.code == 130
-        told[path.stem] = capsys.readouterr().err
-    resumed = {"train", "train_diloco", "probe_distill", "ask_teachers", "multi_turn"}
-    assert {name for name, line in told.items() if "--resume" in line} == resumed
-    assert {name for name, line in told.items() if "same command" in line} == {"enqueue", "in_trl", "traces"}
-
-
-@pytest.mark.parametrize(
-    ("changed", "parts"),
-    [
-        ({"gt_answer": ["assert (f(1) == 1, 'x')"]}, ["p.jsonl: row 1", "cannot be judged", "write assert"]),
-        ({"setup_code": "import no_such_module"}, ["900001", "no_such_module"]),
-    ],
-    ids=["tests that cannot be judged", "set-up code that fails"],
-)
-def test_a_problem_that_cannot_be_graded_is_bad_input(script, tmp_path, changed, parts):
+def test_a_problem_that_cannot_be_graded_is_bad_input(script, tmp_path):
     row = json.loads((ROOT / "src/loophole_grader/problems.jsonl").read_text("utf-8").splitlines()[0])
-    (tmp_path / "p.jsonl").write_text(json.dumps({**row, **changed}))
-    refused(script("train", "tiny", "--problems", "p.jsonl", "--out", "run"), *parts)
+    (tmp_path / "p.jsonl").write_text(json.dumps({**row, "setup_code": "import no_such_module"}))
+    refused(script("train", "tiny", "--problems", "p.jsonl", "--out", "run"), "900001", "no_such_module")
     assert not (tmp_path / "run").exists()
 
 
@@ -174,8 +127,6 @@ def test_train_leaves_complete_readable_files_of_what_its_manifest_says(projecte
         assert rows[0]["cos_update"] == pytest.approx(0, abs=1e-4)
     log = (run / "log.txt").read_text()
     assert "<|im_start|>assistant\n<think>" in log  # the first prompt, special tokens visible
-    assert "model tiny" in log  # the story begins before the run directory did
-    assert "projected: no_gate on the applied update" in log
     assert log.rstrip().splitlines()[-1].partition(" I ")[2].startswith("argv: ")
 
 
@@ -303,7 +254,6 @@ def test_regrading_a_run_agrees_with_it_and_names_what_does_not(script, done, te
     assert code == 1
     assert "1 of 20 disagree" in out
     assert "sample 0: hacked True -> False, label reward_hack -> incorrect" in out
-    refused(script("regrade", "nowhere"), "nowhere", "no such run directory")
 
 
 # ---------------------------------------------------------------- in a process of its own
@@ -326,19 +276,3 @@ def test_a_killed_run_resumes_to_the_same_numbers(tmp_path, cache, done, vhack_f
     assert not (tmp_path / "cut/step_003.jsonl.gz").exists()
     done(*args, "--out", "cut", "--resume")
     done("compare", "cut", projected(), "--exact")
-
-
-@pytest.mark.slow
-def test_help_needs_no_torch():
-    """--help is quick because nothing heavy is imported for it."""
-    code = (
-        "import runpy, sys\n"
-        "for name in ('train', 'extract_vhack_grad', 'verify_vhack', 'probe_distill'):\n"
-        "    sys.argv = [name, 'tiny', '--help']\n"
-        "    try: runpy.run_path(f'scripts/{name}.py', run_name='__main__')\n"
-        "    except SystemExit as e: assert not e.code\n"
-        "assert not {'torch', 'transformers'} & set(sys.modules), 'heavy'"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=False)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count("--seed INT") == 4

@@ -41,20 +41,14 @@ def test_each_query_head_attends_to_the_keys_of_its_group(tiny, attend, t, cache
         torch.testing.assert_close(got[:, :, head], scores.softmax(-1) @ value[:, group], rtol=1e-5, atol=1e-6)
 
 
-def biased(t, cached):
-    return {"position_bias": torch.arange(float(t * cached)).view(1, 1, t, cached).expand(1, 4, t, cached)}
-
-
 @pytest.mark.parametrize(
     ("attend", "t", "cached", "mask", "extra"),
     [
         pytest.param(packed_sdpa, 3, 9, seen(3), {}, id="several tokens"),
         pytest.param(packed_sdpa, 1, 9, None, {}, id="no mask"),
         pytest.param(packed_sdpa, 1, 9, seen().repeat(1, 4, 1, 1), {}, id="a mask for each head"),
-        pytest.param(packed_sdpa, 1, 9, seen(), biased(1, 9), id="a bias"),
         pytest.param(fused_sdpa, 5, 5, seen(5, 5), {}, id="whole rows with a mask"),
         pytest.param(fused_sdpa, 3, 9, None, {}, id="a cache before them"),
-        pytest.param(fused_sdpa, 5, 5, None, biased(5, 5), id="whole rows with a bias"),
         pytest.param(fused_sdpa, 5, 5, None, {"is_causal": False}, id="not causal"),
     ],
 )

@@ -26,10 +26,6 @@ def float64(values):
     return torch.tensor(values, dtype=torch.float64)
 
 
-def learned(values):
-    return float64(values).requires_grad_(True)
-
-
 def logits(seed, shape=(2, 3, 5)):
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
@@ -122,11 +118,10 @@ def test_no_pair_is_an_attached_zero(options):
 # ---------------------------------------------------------------- the policy
 
 
-def simple(kind, advantage, logps, behaviour, mask=None, **kwargs):
+def simple(kind, advantage, logps, behaviour, **kwargs):
     logps = torch.tensor(logps, requires_grad=True)
-    mask = torch.ones_like(logps).bool() if mask is None else torch.tensor(mask)
     terms = policy_loss(
-        logps, mask, torch.tensor(advantage), kind=kind, rows=len(advantage), max_new=8,
+        logps, torch.ones_like(logps).bool(), torch.tensor(advantage), kind=kind, rows=len(advantage), max_new=8,
         behaviour_logps=None if behaviour is None else torch.tensor(behaviour), **kwargs,
     )  # fmt: skip
     terms.per_sample.sum().backward()
@@ -143,15 +138,6 @@ def test_advantages_by_hand(kind):
         assert advantages(torch.tensor([equal]), kind).tolist() == [[0.0] * len(equal)]
 
 
-@pytest.mark.parametrize("kind", ["dr_grpo", "grpo"])
-def test_an_empty_row_contributes_zero_next_to_another(kind):
-    terms, grad = simple(kind, [1.0, 1.0], [[-1.0, -2.0], [-5.0, -5.0]], None, mask=[[True, True], [False, False]])
-    assert terms.per_sample[1].item() == 0.0
-    assert grad[1].tolist() == [0.0, 0.0]
-    assert torch.isnan(terms.ratio[1])
-    assert torch.isfinite(terms.per_sample).all()
-
-
 @pytest.mark.parametrize("log_ratio", [100.0, 1e4, -100.0, -1e4])
 @pytest.mark.parametrize("advantage", [1.0, -1.0])
 def test_extreme_ratios_give_finite_gradients(log_ratio, advantage):
@@ -160,8 +146,6 @@ def test_extreme_ratios_give_finite_gradients(log_ratio, advantage):
     )
     assert torch.isfinite(terms.per_sample).all()
     assert torch.isfinite(grad).all()
-    if advantage > 0 and log_ratio > 0:  # clipped: no gradient
-        assert simple("dr_grpo", [advantage], [[0.0]], [[-log_ratio]])[1].item() == 0.0
 
 
 def test_nll_by_hand_and_empty():
@@ -193,25 +177,9 @@ def test_dppo_in_the_loop_is_dppo_of_prime_rl_with_the_step_as_one_pack():
 # ---------------------------------------------------------------- extremes
 
 
-@pytest.mark.parametrize("options", [Distillation(), Distillation(beta=0.0), Distillation(beta=1.0)])
-def test_tokens_that_neither_can_say_count_for_nothing(options):
-    """A logit of -inf on both sides, as a masked vocabulary has: the others' loss and gradient."""
-    gone = torch.tensor([False, False, True, False, False])
-    losses, grads = [], []
-    for keep in (torch.ones_like(gone), ~gone):
-        student = torch.where(gone, -INF, logits(0))[..., keep].requires_grad_(True)
-        out = hint_distill(student, torch.where(gone, -INF, logits(1))[..., keep], MASK, IDS, options)
-        out.loss.backward()
-        losses.append(out.loss)
-        grads.append(student.grad)
-    torch.testing.assert_close(losses[0], losses[1])
-    torch.testing.assert_close(grads[0][..., ~gone], grads[1])
-    assert grads[0][..., gone].abs().sum() == 0
-
-
 @pytest.mark.parametrize("gap", [-1e4, 1e4])
 def test_an_extreme_margin_has_a_finite_loss_and_gradient(gap):
-    chosen, seen = learned([[gap]]), torch.ones(1, 1, dtype=torch.bool)
+    chosen, seen = float64([[gap]]).requires_grad_(True), torch.ones(1, 1, dtype=torch.bool)
     out = trace_dpo(Scored(chosen, seen), Scored(float64([[0.0]]), seen), Preference(beta=1.0))
     out.loss.backward()
     assert (out.loss.item(), chosen.grad.item()) == ((1e4, -1.0) if gap < 0 else (0.0, 0.0))

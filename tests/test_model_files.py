@@ -38,14 +38,12 @@ def changed(path, change):
     save_file({k: v.contiguous() for k, v in change(load_file(path)).items()}, path, metadata={"format": "pt"})
 
 
-def saved_lora(folder, targets=ATTENTION, tied=True, change=lambda w: w, settings=(), after=lambda _: None, **more):
+def saved_lora(folder, targets=ATTENTION, tied=True, change=lambda w: w, after=lambda _: None, **more):
     torch.manual_seed(1)
     config = LoraConfig(r=4, target_modules=targets, init_lora_weights=False, task_type="CAUSAL_LM", **more)
     get_peft_model(base(tied, attention_bias="bias" in more), config).save_pretrained(folder)
     changed(folder / "adapter_model.safetensors", change)
     after(folder / "adapter_model.safetensors")
-    place = folder / "adapter_config.json"
-    place.write_text(json.dumps(json.loads(place.read_text()) | dict(settings)))
     return str(folder)
 
 
@@ -74,20 +72,13 @@ def scaled(factor):
     return lambda tensors: {k: v * (1 if "lora_A" in k else factor) for k, v in tensors.items()}
 
 
-def narrowed(tensors):
-    return {k: v[:, :16].contiguous() if "lora_A" in k else v for k, v in tensors.items()}
-
-
 @pytest.mark.parametrize(
     ("made", "said"),
     [
         ({"targets": [*ATTENTION, "lm_head"]}, "differ by"),  # its weight is the embedding's too
         ({"change": without(".layers.1.")}, r"lacks .*layers\.1\."),
         ({"change": renamed}, r"a key .*layers\.7\."),
-        ({"change": narrowed}, "size mismatch"),
         ({"change": scaled(float("nan"))}, "differ by nan%"),
-        ({"change": scaled(1e38)}, "differ by nan%"),
-        ({"settings": {"lora_alpha": None}}, "TypeError"),
         ({"after": lambda path: os.truncate(path, 500)}, "cannot be read"),
         ({"after": os.unlink}, r"has no adapter_model\.safetensors"),
         ({"bias": "all", "change": without("bias")}, r"lacks .*\.bias"),
@@ -152,19 +143,10 @@ def test_a_model_of_another_layout_is_refused_and_not_trained_in_part(attach):
         attach(model)
 
 
-def test_a_merge_that_is_not_the_adapters_function_is_refused(tmp_path, monkeypatch):
-    teacher = saved_lora(tmp_path)
-    logits = iter([torch.ones(1, 2), torch.tensor([[1.0, 1.2]])])
-    monkeypatch.setattr("projected_grpo.model.load.probe_logits", lambda _: next(logits))
-    with pytest.raises(BadInput, match=r"its logits differ by 14\.1%"):
-        merge_teacher(base(), teacher)
-
-
 @pytest.mark.parametrize(
     ("result", "said"),
     [
         (TemplateError("no system role"), r"refuses .* system, user \(no system role\)"),
-        (TypeError("int and str"), r"refuses .* system, user \(int and str\)"),
         ("u", r"refuses .* system, user \(it leaves out what system says\)"),
     ],
 )

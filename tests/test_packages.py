@@ -113,14 +113,9 @@ def test_the_wheels_share_no_file_and_miss_none(dist):
     assert not files[NAMES[0]] & files[NAMES[1]]
 
 
-def test_version_and_licence_are_said_alike_everywhere():
+def test_the_version_is_the_same_everywhere():
     assert re.search(rf"^version: {re.escape(__version__)}$", (ROOT / "CITATION.cff").read_text("utf-8"), re.MULTILINE)
     assert f"\n## {__version__} " in (ROOT / "CHANGELOG.md").read_text("utf-8")
-    for path in (ROOT / "pyproject.toml", ROOT / "packages/loophole-grader/pyproject.toml"):
-        project = tomllib.loads(path.read_text("utf-8"))["project"]
-        assert project["dynamic"] == ["version"]
-        assert project["license"] == "MIT"
-    assert (ROOT / "LICENSE").read_text("utf-8").startswith("MIT License")
     own = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["dependencies"]
     assert f"loophole-grader=={__version__}" in own  # an older one would satisfy a bare name
 

@@ -7,8 +7,6 @@ from functools import partial
 import pytest
 import torch
 from harness import by_autograd, cut_after, run_script, shake
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from safetensors.torch import load_file
 from test_signals import ROWS, assert_same, gradient, plain_logits, step_of
 
@@ -23,7 +21,6 @@ from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import read_manifest
 from projected_grpo.ledger.step_file import read_run
 from projected_grpo.model.learner import Learner
-from projected_grpo.model.logprobs import two_sided
 from projected_grpo.presets import presets
 from projected_grpo.records import Group, Outcome, Rollout
 from projected_grpo.report.compare import first_difference
@@ -36,35 +33,11 @@ TINY = presets(TrainConfig)["tiny"]
 
 @pytest.fixture(scope="module")
 def pairs_file(tmp_path_factory):
-    path, chat = (
-        tmp_path_factory.mktemp("pairs") / "pairs.jsonl",
-        (("user", "Write a program and should pass all tests."),),
-    )
+    path = tmp_path_factory.mktemp("pairs") / "pairs.jsonl"
+    chat = (("user", "Write a program and should pass all tests."),)
     pairs = [StoredPair(f"t{i}", 0, 3, 2, MAJORITY, chat, f"print({i})", "pass") for i in range(5)]
     write_preferences(path, Preferences(tuple(pairs), 6, 6))
     return path
-
-
-IDS = st.lists(st.integers(0, 9), max_size=5).map(tuple)
-PROMPT = st.lists(st.integers(0, 9), min_size=1, max_size=6).map(tuple)
-
-
-@settings(max_examples=25, deadline=None)
-@given(st.lists(st.tuples(PROMPT, PROMPT, IDS, IDS), min_size=1, max_size=6), st.integers(1, 60))
-def test_every_row_is_collated_once_as_it_is(rows, budget):
-    """Pad is a token that occurs in prompts and completions: masks come from lengths alone."""
-    first, second = ([(r[i], r[2 + i]) for r in rows] for i in (0, 1))
-    seen = []
-    for chosen, one, other in two_sided(first, second, budget, 3, torch.device("cpu")):
-        seen += chosen
-        for sides, batch in ((first, one), (second, other)):
-            assert batch.loss_token_ids() == [list(sides[i][1]) for i in chosen]
-            for i, ids in zip(chosen, batch.input_ids.tolist(), strict=True):
-                whole = [*sides[i][0], *sides[i][1]]
-                assert ids == [*whole, *([3] * (len(ids) - len(whole)))]
-        width = max(len(one.input_ids[0]), len(other.input_ids[0]))
-        assert len(chosen) == 1 or 2 * width * len(chosen) <= budget
-    assert sorted(seen) == list(range(len(rows)))
 
 
 # ---------------------------------------------------------------- TAID
@@ -175,7 +148,7 @@ def runs(tmp_path_factory, cache, vhack_file, pairs_file):
         "train", "tiny", "--alpha", "2", "--distill-hint", "none", "--trace-weight", ".5", "--trace-batch", "3",
         "--trace-pairs", pairs_file, "--taid-weight", ".25", "--teacher", "tiny", "--mix", "teacher=.5,base=.25",
         "--teacher-pool", "pairs", "--max-new", 8, "--arm", "projected", "--vhack", vhack_file(), "--steps", 2,
-        "--cache", cache,
+        "--loss", "dppo", "--cache", cache,
     )  # fmt: skip
     assert run_script(*train, "--out", home / "whole") == 0
     with cut_after(1):

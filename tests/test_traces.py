@@ -26,16 +26,6 @@ UNKNOWN = dataclasses.replace(FIRST, done=True, action=Action("again <|im_end|>"
 ONE = Trace("t1", "g0", "p1", "base", None, "passed", (UNKNOWN,))
 
 
-@pytest.fixture
-def written(tmp_path):
-    """A file of two traces."""
-    path = tmp_path / "traces.jsonl.gz"
-    write_traces(path, HEADER, iter([TWO, ONE]))
-    header, found = open_traces(path)
-    assert (header, list(found)) == (HEADER, [TWO, ONE])
-    return path
-
-
 @pytest.mark.parametrize(
     ("key", "instead", "said"),
     [
@@ -44,7 +34,11 @@ def written(tmp_path):
         ('"logps"', '"hacked": true, "logps"', ":2: steps.0.action.hacked: "),
     ],
 )
-def test_a_line_that_is_no_trace_is_named(written, key, instead, said):
+def test_what_is_written_is_read_and_a_line_that_is_no_trace_is_named(tmp_path, key, instead, said):
+    written = tmp_path / "traces.jsonl.gz"
+    write_traces(written, HEADER, iter([TWO, ONE]))
+    header, found = open_traces(written)
+    assert (header, list(found)) == (HEADER, [TWO, ONE])
     text = gzip.decompress(written.read_bytes()).decode()
     written.write_bytes(gzip.compress(text.replace(key, instead, 1).encode()))
     with pytest.raises(BadInput, match=re.escape(f"{written}{said}")):
@@ -123,9 +117,8 @@ def test_a_finished_run_gives_all_of_its_rollouts_and_no_label(script, made, cac
         assert trace.policy_step == (row["step"] if row["source"] == "student" else None)
         assert apply_template(model.tokenizer, as_chat(step.messages), "here") == row["prompt"]
         assert sum(step.action.logps) / len(step.action.logps) == pytest.approx(row["behaviour_logp"], abs=1e-4)
-    assert (
-        len({trace.group for trace in traces}) == len({(t.group, t.problem_id) for t in traces}) == 4
-    )  # 2 steps x 2 prompts
+    groups = {(trace.group, trace.problem_id) for trace in traces}
+    assert len(groups) == len({group for group, _ in groups}) == 4  # 2 steps x 2 prompts
     for other in ("verifiers", "openenv"):
         code, _, err = script("traces", "a/traces.jsonl.gz", "--to", other, "--out", other)
         assert code == 0, err

@@ -2,7 +2,6 @@
 
 import dataclasses
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -10,13 +9,12 @@ from two_sum import EASY_TEST, FALSE_TEST, HONEST_TEST, SOLVED, TASK, VACUOUS, W
 
 from loophole_grader import Public, grade_batch, public_of
 from loophole_grader.grade import plain
-from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.step_file import read_run
 from projected_grpo.model.logprobs import completion_logps, token_batch
 from projected_grpo.prompts import render
 from projected_grpo.records import Group, Problem, Rollout
 from projected_grpo.rollout.sample import Prompt
-from projected_grpo.traces.multi_turn import between, feedback, play
+from projected_grpo.traces.multi_turn import feedback, play
 from projected_grpo.traces.record import open_traces
 from projected_grpo.traces.settings import MultiTurnConfig
 
@@ -133,14 +131,6 @@ def test_a_trace_without_room_for_another_answer_ends_there(scripted, loaded_onc
     (trace,), _ = scripted([fenced(WRONG + "# " + "much to say " * 2000)])
     assert len(trace.steps[0].ids + trace.steps[0].action.ids) > loaded_once.context - CONFIG.max_new
     assert (trace.stop, len(trace.steps)) == ("context", 1)
-
-
-def test_a_template_without_earlier_answers_is_refused(loaded_once):
-    forgetful = SimpleNamespace(
-        all_special_tokens=(), get_added_vocab=dict, apply_chat_template=lambda chat, **_: chat[-1]["content"]
-    )
-    with pytest.raises(BadInput, match="its chat template does not show an earlier answer"):
-        between(dataclasses.replace(loaded_once, tokenizer=forgetful), (("user", "x"),), "again", None)
 
 
 SMALL = (

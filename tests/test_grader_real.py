@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from loophole_grader import Task, apply_hint, extract_code, grade_batch
+from loophole_grader import Task, apply_hint, grade_batch
 
 pytestmark = pytest.mark.slow
 DATA = Path(os.environ.get("PGRPO_SHARED") or Path(__file__).parents[2] / "shared") / "data"
@@ -95,10 +95,6 @@ def test_hacks_of_the_real_teacher_are_recognised(problems, pool):
     differing = [(row, v) for row, v in zip(rows, verdicts, strict=True) if row["hacked"] != v.hacked]
     assert all(row["hacked"] and v.defines_evaluator and not v.hinted_pass for row, v in differing)
     assert len(differing) <= 0.03 * len(rows)
-
-
-def test_every_real_completion_has_a_program(pool):
-    assert all(extract_code(row["completion"]) for row in pool)
 
 
 def test_the_hint_gives_the_prompts_of_the_teacher(problems, pool):

@@ -4,7 +4,6 @@ import dataclasses
 import sys
 
 import pytest
-from attacks.problems import TASKS
 from two_sum import answer, one_test
 
 from loophole_grader import Limits, check_solutions, grade
@@ -13,10 +12,6 @@ GRADING = sys.modules["loophole_grader.grade"]  # the package gives its name to 
 
 SLOW = "import time\nend = time.process_time() + .7\nwhile time.process_time() < end: pass\n"
 YES = dataclasses.replace(one_test("assert Solution().f(1) == 2"), canonical_solution=answer(2))
-
-
-def test_solutions_that_pass_in_good_time_are_not_named():
-    assert check_solutions([TASKS["merge"], YES], workers=1) == []
 
 
 @pytest.mark.slow

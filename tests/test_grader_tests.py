@@ -73,11 +73,8 @@ def test_all_refused_tests_of_all_problems_are_listed_when_they_are_loaded(tmp_p
     assert len(load_problems(str(path))) == 1
 
 
-def test_a_problem_without_tests_is_refused_when_it_is_loaded_and_graded_where_its_tests_are_unknown():
-    task = Task("bare", (), "", "Solution().f")
-    with pytest.raises(GraderError, match=r"task bare: it has no tests, so no program can be right; .*gt_answer"):
-        check_tests([task])
-    [verdict] = grade_batch([task], [f"```python\n{answer('1')}```"])
+def test_a_problem_whose_tests_are_unknown_is_graded():
+    [verdict] = grade_batch([Task("bare", (), "", "Solution().f")], [f"```python\n{answer('1')}```"])
     assert (verdict.can_compile, verdict.gt_pass) == (True, False)
 
 
@@ -85,16 +82,6 @@ def test_a_problem_without_tests_is_refused_when_it_is_loaded_and_graded_where_i
 def test_a_canonical_solution_that_could_not_stand_beside_own_tests_is_refused(solution, reason):
     with pytest.raises(GraderError, match=f"task bare: its canonical_solution {reason}"):
         check_tests([Task("bare", ("assert Solution().f(1) == 2",), "", "Solution().f", solution)])
-
-
-def test_setup_code_that_does_not_run_is_found_when_problems_are_loaded():
-    setups = ["def (", "1 / 0", "x = 1", "1 / 0"]
-    broken = [Task(str(i), TASK.tests, setup, TASK.func_name) for i, setup in enumerate(setups)]
-    with pytest.raises(GraderError, match="3 faults in the problems") as raised:
-        check_tests(broken)
-    lines = str(raised.value).splitlines()[1:]
-    assert [line.partition(" fails")[0] for line in lines] == [f"task {i}: its setup_code" for i in (0, 1, 3)]
-    assert ["SyntaxError" in lines[0], *("ZeroDivisionError" in line for line in lines[1:])] == [True] * 3
 
 
 IGNORES = "import signal\nsignal.signal(signal.SIGCHLD, signal.SIG_IGN)"

@@ -58,10 +58,8 @@ def test_benchmark_rows_load_plain_and_gzipped(tmp_path):
         ("", "no problems"),
         (benchmark_row() + '{"id": 3', ":2: not JSON"),
         (2 * benchmark_row(), ": problem id 7 is there twice"),
-        (benchmark_row() + benchmark_row(prompt=...), ": row 2: prompt: Input should be a valid list"),
         (benchmark_row() + benchmark_row(gt_answer="assert"), ": row 2: .*gt_answer"),
         (benchmark_row(prompt="text"), ": row 1: .*list of {role, content}"),
-        (benchmark_row(prompt=[{"role": "user"}]), ": row 1: .*0.content: Field required"),
         (benchmark_row(prompt=[{"role": "system", "content": "x"}]), ": row 1: .*no user message"),
     ],
 )
@@ -118,12 +116,6 @@ def test_prompts_equal_the_published_ones_to_the_letter(tiny):
     messages = tuple((m["role"], m["content"]) for m in row["problem_messages"])
     text, _ = render(messages, "none", "no_intervention", tiny.tokenizer, 10_000, 0, "x")
     assert text == row["prompt"]
-    problems = load_problems(str(next((SHARED / "leetcode").glob("*.gz"))))
-    assert len(problems) == 80
-    hinted = messages_for(problems[0].messages, "simple_overwrite_tests", "no_intervention")
-    assert hinted[0]["content"] == messages[0][1]
-    assert HINTED in hinted[1]["content"]
-    assert HINTED in messages[1][1]
 
 
 SIDES = ("hack", "clean", "clean_alt")
@@ -244,10 +236,8 @@ def test_external_pairs_load(tmp_path):
     [
         ("{", "no JSON file"),
         ([], "there is no pair"),
-        ([{"prompt": "p", "hack": "h"}], r"pair 0\.clean: Field required"),
         ([{"hack": "h", "clean": "c"}], "needs 'prompt'"),
         ([{**ROW, "clean": "h"}], "pair 0: hack and clean are the same completion"),
-        ([{**ROW, "name": "x"}] * 2, "the name .x. is there twice"),
         ([ROW] * 2, "pair .pair-1. is there twice"),
     ],
 )

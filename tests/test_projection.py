@@ -75,14 +75,6 @@ def test_angles_by_hand():
     assert apart.angles == pytest.approx([math.pi / 2] * 2)
 
 
-def test_unrelated_subspaces_show_the_null():
-    found = [
-        compared({"m": random_basis((4, 400), i, "a")}, {"m": random_basis((8, 400), i, "b")})[0] for i in range(100)
-    ]
-    assert sum(m.overlap for m in found) / 100 == pytest.approx(found[0].null, rel=0.15)
-    assert found[0].null == pytest.approx(8 / 400)
-
-
 SAME_V = {
     "signs": lambda v: v * torch.where(torch.arange(len(v)) % 2 == 0, -1.0, 1.0)[:, None],
     "order of rows": lambda v: v.flip(0),

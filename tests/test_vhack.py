@@ -184,13 +184,9 @@ def test_v_in_another_singular_basis_is_refused(vhack_file, cache, tmp_path):
         vhack.load_vhack(path, *loaded, "none")
 
 
-def test_damaged_and_foreign_files_are_refused(tmp_path, vhack_file):
+def test_missing_and_foreign_files_are_refused(tmp_path):
     with pytest.raises(BadInput, match="no such file"):
         vhack.read_vhack(tmp_path / "none.safetensors")
-    torn = tmp_path / "torn.safetensors"
-    torn.write_bytes(vhack_file().read_bytes()[:100])
-    with pytest.raises(BadInput, match="not a readable safetensors file"):
-        vhack.read_vhack(torn)
     save_file({"x": tensor([1.0])}, tmp_path / "other.safetensors")
     with pytest.raises(BadInput, match="not written by extract_vhack_grad"):
         vhack.read_vhack(tmp_path / "other.safetensors")

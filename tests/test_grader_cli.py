@@ -1,5 +1,6 @@
 """The command: python -m loophole_grader."""
 
+import functools
 import gzip
 import json
 import os
@@ -102,7 +103,9 @@ def test_an_interrupt_writes_no_verdict(write, tmp_path, number, code):
     out = tmp_path / "out.jsonl"
     ours, theirs = pty.openpty()  # where progress is shown, it says when the other program is busy
     argv = [sys.executable, "-m", "loophole_grader", rows, "--workers", "2", "--out", str(out)]
-    process = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=theirs)
+    # A suite that runs in the background of a shell ignores SIGINT, and so would its children.
+    heard = functools.partial(signal.signal, number, signal.SIG_DFL)
+    process = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=theirs, preexec_fn=heard)
     os.close(theirs)
     seen = b""
     while b"1 of 2" not in seen:

@@ -2,6 +2,7 @@
 
 import json
 import random
+import runpy
 import shutil
 import signal
 import subprocess
@@ -15,6 +16,7 @@ from harness import LORA, POOLED, ROOT
 
 from projected_grpo.ledger.folder import not_whole, read_manifest
 from projected_grpo.ledger.step_file import NAMES, read_run, write_step
+from projected_grpo.run import cli
 
 
 def refused(result, *parts):
@@ -102,6 +104,23 @@ def test_a_run_that_its_horizon_stopped_is_resumed_to_nothing(done, tmp_path, mo
     assert "finished, 3 steps done; nothing is changed" in done(*args, "--resume")
     assert before == {p: p.read_bytes() for p in run.rglob("*") if p.is_file() and p.name != "log.txt"}
     assert not_whole(run, read_manifest(run)) == ""
+
+
+def test_ctrl_c_says_how_to_go_on_where_one_can(monkeypatch, capsys):
+    def interrupt():
+        raise KeyboardInterrupt
+
+    told = {}
+    real = cli.run
+    for path in sorted(p for p in (ROOT / "scripts").glob("*.py") if "cli.run(" in p.read_text("utf-8")):
+        monkeypatch.setattr(cli, "run", lambda _, **how: real(interrupt, **how))
+        with pytest.raises(SystemExit) as stopped:
+            runpy.run_path(str(path), run_name="__main__")
+        assert stopped.value.code == 130
+        told[path.stem] = capsys.readouterr().err
+    resumed = {"train", "train_diloco", "probe_distill", "ask_teachers", "multi_turn"}
+    assert {name for name, line in told.items() if "--resume" in line} == resumed
+    assert {name for name, line in told.items() if "same command" in line} == {"enqueue", "in_trl", "traces"}
 
 
 # ---------------------------------------------------------------- good input

@@ -12,6 +12,7 @@ from projected_grpo.traces.settings import AskConfig
 
 def main() -> None:
     config = cli.parse_plain(AskConfig, __doc__)
+    config.validate()
     from projected_grpo.ledger.console import bottom_line
     from projected_grpo.ledger.errors import Unfinished
     from projected_grpo.traces.asking import ask_all

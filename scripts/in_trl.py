@@ -6,7 +6,6 @@ reduction, the pass rate and compile rates do not hold on means (its other claus
 hacks too little for any reduction to reach its threshold.
 """
 
-import importlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,7 +54,9 @@ def run_arm(config: InTRLConfig, replicate: int, arm: str) -> list[dict[str, flo
 def trainer_of(config: InTRLConfig, replicate: int, arm: str, folder: Path) -> Any:
     """Returns TRL's trainer on a replicate's base with this project's adapter. The arm `vanilla` is TRL alone; `projected`
     has the callback, and nothing else is different."""
+    import datasets
     import torch
+    import trl
 
     from loophole_grader.reward_function import LoopholeReward
     from projected_grpo import ProjectedCallback, VHack
@@ -67,8 +68,6 @@ def trainer_of(config: InTRLConfig, replicate: int, arm: str, folder: Path) -> A
     from projected_grpo.prompts import messages_for
     from projected_grpo.worlds.models import load_model
 
-    trl: Any = importlib.import_module("trl")
-    datasets: Any = importlib.import_module("datasets")
     train, extract = presets(TrainConfig)[config.world], presets(ExtractConfig)[config.world]
     torch.manual_seed(replicate)
     loaded = load_model(train.model, "float32", "cpu", replicate, CACHE)
@@ -93,7 +92,8 @@ def trainer_of(config: InTRLConfig, replicate: int, arm: str, folder: Path) -> A
         learning_rate=train.lr, lr_scheduler_type="constant_with_warmup", warmup_steps=train.warmup,
         weight_decay=train.weight_decay, adam_beta2=0.95, max_grad_norm=train.max_grad_norm,
     )  # fmt: skip
-    return trl.GRPOTrainer(
+    trainer: Any = trl.GRPOTrainer  # its types are narrower than what it takes
+    return trainer(
         model=loaded.model, args=args, train_dataset=datasets.Dataset.from_list(rows), processing_class=loaded.tokenizer,
         reward_funcs=LoopholeReward([p.task for p in problems]), callbacks=callbacks,
     )  # fmt: skip

@@ -36,8 +36,10 @@ class TracePairsConfig:
 
     def validate(self) -> None:
         """BadInput on what can have no majority."""
-        if self.student.is_file() and (self.answers == Path() or not self.model):
-            raise BadInput(f"--student {self.student}: a file of traces, which goes with --answers FOLDER and --model")
+        if self.student.is_file() and (self.answers == Path() or not self.model or self.teachers):
+            raise BadInput(
+                f"--student {self.student}: a file of traces, which goes with --answers FOLDER and --model, not --teachers"
+            )
         if not self.student.is_file() and (len(self.teachers) < 3 or not len(self.teachers) % 2):
             raise BadInput(
                 f"--teachers: {len(self.teachers)} of them, and --student {self.student} is no trace file; a majority needs "

@@ -31,16 +31,7 @@ from loophole_grader.oracle import judge_program, prepare
 from loophole_grader.sandbox.pool import DEFAULT_LIMITS, Execution, Limits, Pool, Worker, shared_pool
 from loophole_grader.sandbox.reading import Block
 from loophole_grader.speed import slowness
-from loophole_grader.verdict import (
-    GraderError,
-    IsolationError,
-    ProblemError,
-    RowError,
-    Status,
-    Task,
-    Verdict,
-    labelled,
-)
+from loophole_grader.verdict import GraderError, IsolationError, ProblemError, RowError, Status, Task, Verdict, labelled
 
 LOOK_UP_S = 0.5  # how long an interrupt may stay unheard
 TOGETHER_CPU_S, TOGETHER_WALL_S = 1.0, 5.0  # of the variants of an evaluation function that are tried in one process
@@ -83,6 +74,8 @@ def grade_batch(
     Raises ValueError if the lengths differ; and IsolationError, with `require_isolation`
     "full", if this host does not allow every layer. On any exception, Ctrl-C included, nothing is left running.
     """
+    if isinstance(tasks, Task) or isinstance(completions, str):
+        raise ValueError("tasks and completions must be lists, one task per completion")
     tasks, completions = list(tasks), list(completions)
     if len(tasks) != len(completions):
         raise ValueError(f"{len(tasks)} tasks but {len(completions)} completions: give one task per completion")
@@ -164,6 +157,7 @@ class _Batch:
     pool: Pool
     full: bool  # no program runs in a sandbox that lacks a layer
     idle: "queue.SimpleQueue[Worker]" = field(default_factory=queue.SimpleQueue)
+    broken: str = ""  # why nothing can be judged any more
 
     def run(self, rows: list[_Row], workers: int, take: Callable[[_Row], None]) -> None:
         """Judge all ground truth, then the evaluation functions. Hands each row to `take` as its result is ready."""
@@ -194,6 +188,8 @@ class _Batch:
         """One part of one row. What fails on it costs no other row its verdict. Raises IsolationError."""
         worker = self.idle.get()
         try:
+            if self.broken:
+                raise GraderError(self.broken)
             if row.blocks:
                 prepare(worker, row.task)
                 if self.full and worker.layers.lacking:  # each sandbox tries its layers by itself
@@ -204,11 +200,19 @@ class _Batch:
         except Exception as error:  # noqa: BLE001  an error of this row, whatever it is
             why = str(error) if isinstance(error, GraderError) else f"{type(error).__name__}: {error}"
             row.result, row.own = RowError(row.task.task_id, why), []
-            if not isinstance(error, ProblemError):
-                worker.end()
+            if not (self.broken or isinstance(error, ProblemError)):
+                self._see_whether_it_works(worker)
         finally:
             self.idle.put(worker)
         return row
+
+    def _see_whether_it_works(self, worker: Worker) -> None:
+        """After a failure: a fresh process. If it cannot start, no other row is tried."""
+        worker.end()
+        try:
+            worker.load("")
+        except GraderError as error:
+            self.broken = f"not judged: the sandbox does not work any more: {error}"
 
     def _ground_truth(self, worker: Worker, row: _Row) -> None:
         task = row.task

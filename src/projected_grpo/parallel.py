@@ -69,9 +69,7 @@ class World:
                         errors.fail(*theirs)
                     raise SystemExit(theirs[1])
                 finally:
-                    self._all(
-                        None
-                    )  # torchrun ends the others as soon as one is gone: not before the speaker has spoken
+                    self._all(None)  # torchrun ends all as soon as one is gone: not before the speaker has spoken
 
     def by_turns(self, make: Callable[[], T]) -> T:
         """`make()`, on one rank of each machine first: what that puts into the cache the others find there."""

@@ -26,7 +26,7 @@ from projected_grpo.adapters.base import Adapter
 from projected_grpo.adapters.lora_adapter import WARM_RATIO, warm_point
 from projected_grpo.arms import OF_EQUAL_REMOVAL, Control
 from projected_grpo.channels.policy import nll, policy_loss
-from projected_grpo.data.pairs import load_pairs, pairs_hash, resampled, split
+from projected_grpo.data.pairs import HELD_OUT, load_pairs, pairs_hash, resampled, split
 from projected_grpo.ledger.console import progress
 from projected_grpo.ledger.errors import BadInput, NonFinite
 from projected_grpo.ledger.files import write_atomic
@@ -375,6 +375,8 @@ def load_vhack(
 
 def pairs_of(meta: Mapping[str, str], source: str, why: str) -> tuple[Pair, ...]:
     """Returns the pairs that a V was made from, loaded from `source`. BadInput, saying `why`, when they differ."""
+    if meta.get("held_out", str(HELD_OUT)) != str(HELD_OUT):
+        raise BadInput(f"V was made with held_out={meta['held_out']}, which is always {HELD_OUT}; extract it again")
     modes = meta["modes"].split(",")
     pairs = tuple(p for p in load_pairs(source) if modes == ["all"] or p.mechanism in modes)
     if pairs_hash(pairs) != meta["pairs_hash"]:

@@ -67,7 +67,7 @@ class Layers:
 
 @dataclass(frozen=True)
 class Limits:
-    """What one program may use."""
+    """What one program may use. Raises ValueError for a limit that is not positive."""
 
     cpu_s: float = 6.0  # CPU seconds per run: of the reference machine for `grade_batch`, as they are for a worker
     wall_s: float = 60.0  # wall seconds of all runs of a program together, a generous backstop for those that sleep
@@ -75,6 +75,11 @@ class Limits:
     output_bytes: int = 64 << 20  # printed to stdout and stderr together; drained and thrown away
     processes: int = 80  # processes and threads of the program
     file_bytes: int = 1 << 20  # size of any file that it writes
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if not value > 0:
+                raise ValueError(f"limit {name} must be positive, got {value!r}")
 
 
 @dataclass

@@ -102,7 +102,7 @@ def unwrapped(model: Any) -> Any:
 
 def coordinates_of(model: Any) -> Coordinates:
     """Returns what V is written in for this model, in whatever wrapper: this project's adapter, or the active LoRA of PEFT.
-    Raises BadInput on a model without an adapter."""
+    Raises BadInput on a model without an adapter, or with several that are active."""
     inner = unwrapped(model)
     if layers := {name: m for name, m in inner.named_modules() if isinstance(m, AdaptedLinear)}:
         first = next(iter(layers.values()))
@@ -111,13 +111,12 @@ def coordinates_of(model: Any) -> Coordinates:
         adapter = Adapter("lora" if lora else "antipasto", layers, settings)
         thetas = {name: (layer.theta,) for name, layer in layers.items()}
         return Coordinates(inner, thetas, adapter.metadata(), adapter.basis_probes(), adapter)
-    found = {
-        name: lora_of(m)
-        for name, m in inner.named_modules()
-        if isinstance(m, LoraLayer) and m.active_adapters[0] in m.lora_A
-    }
-    if not found:
+    peft = {name: m for name, m in inner.named_modules() if isinstance(m, LoraLayer)}
+    if not peft:
         raise BadInput(f"{type(inner).__name__} has no adapter; put a LoRA of PEFT's on it, or one of this project's")
+    if any(len(m.active_adapters) != 1 for m in peft.values()):
+        raise BadInput(f"{type(inner).__name__}: V is of one LoRA; activate exactly one adapter (set_adapter)")
+    found = {name: lora_of(m) for name, m in peft.items() if m.active_adapters[0] in m.lora_A}
     scales = sorted({scale for *_, scale in found.values()})
     return Coordinates(
         inner,

@@ -80,10 +80,7 @@ class ProjectedUpdate:
             logger.warning(f"V is of {self.covered:.1%} of the trained numbers; the others can learn the hack")
         basis = {name: v.basis[name].to(start) for name, start in self.coordinates.values().items()}
         self.projection = Projection(basis, target, gate)
-        self._hooks = [
-            optimizer.register_step_pre_hook(self._before),
-            optimizer.register_step_post_hook(self._after),
-        ]
+        self._hooks = [optimizer.register_step_pre_hook(self._before), optimizer.register_step_post_hook(self._after)]
 
     def remove(self) -> None:
         for hook in self._hooks:

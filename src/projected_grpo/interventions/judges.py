@@ -79,7 +79,10 @@ def score_of(i: int, answer: Any) -> float:
 
 def command_judge(command: str) -> Callable[[Sequence[Asked]], Sequence[str]]:
     """A program, started again for the rollouts of every step. BadInput when there is none by that name."""
-    words = shlex.split(command)
+    try:
+        words = shlex.split(command)
+    except ValueError as e:
+        raise BadInput(f"--judge command:{command}: {e}; close its quotes") from e
     if shutil.which(words[0]) is None:
         raise BadInput(f"--judge command:{command}: no program {words[0]!r}; name one on the PATH")
 
@@ -97,6 +100,8 @@ def command_judge(command: str) -> Callable[[Sequence[Asked]], Sequence[str]]:
             )
         except subprocess.TimeoutExpired as e:
             raise JudgeFailed(f"no answer within {SECONDS} s") from e
+        except OSError as e:  # a script without its first line
+            raise JudgeFailed(str(e)) from e
         if done.returncode:
             *_, why = done.stderr.strip().split("\n")
             raise JudgeFailed(f"exit code {done.returncode} ({why:.200})")

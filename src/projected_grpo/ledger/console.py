@@ -49,7 +49,8 @@ def log_to(path: Path) -> None:
     """Logs to a file as well, starting with what came before it."""
     with path.open("a", encoding="utf-8", errors="backslashreplace") as f:
         f.writelines(_before_run)
-    logger.add(path, format=LOG_FORMAT, level="DEBUG", encoding="utf-8", errors="backslashreplace")
+    named = str(path).replace("{", "{{").replace("}", "}}")  # loguru fills in braces
+    logger.add(named, format=LOG_FORMAT, level="DEBUG", encoding="utf-8", errors="backslashreplace")
 
 
 def progress(items: Any, what: str, total: int | None = None) -> Any:

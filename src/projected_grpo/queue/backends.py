@@ -22,8 +22,6 @@ MEND = {
     "pueue": "get it by `cargo install --locked pueue`, start it by `pueued -d`, or run the chain here with backend=local",
     "squeue": "backend=slurm needs a machine that can submit to a running Slurm cluster",
 }
-
-
 Jobs = dict[str, tuple[str, bool]]
 """What waits or runs, by its command: the job's id, and whether it runs."""
 

@@ -153,11 +153,8 @@ def adapters(plan: Plan) -> None:
             plan.add(f"re_extract_projected_{replicate.seed}", ("scripts/re_extract.py", str(out)), (run,),
                      file=out / "re_extracted.json", check=True)  # fmt: skip
     plan.suffix, plan.out = "", home
-    argv, needs = (
-        ("scripts/compare.py", str(home / "antipasto"), str(home / "lora")),
-        plan.names("train_", "re_extract_"),
-    )
-    plan.report("compare", argv, needs, out="compare.txt", accept=VERDICT)
+    argv = ("scripts/compare.py", str(home / "antipasto"), str(home / "lora"))
+    plan.report("compare", argv, plan.names("train_", "re_extract_"), out="compare.txt", accept=VERDICT)
     plan.results()
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from projected_grpo.arms import ARMS, arms_of
-from projected_grpo.config import TrainConfig
+from projected_grpo.config import TrainConfig, check_bounds
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.rates import LAST
 from projected_grpo.presets import PRESETS, presets
@@ -82,6 +82,8 @@ class Plan:
     def __init__(self, config: QueueConfig) -> None:
         """Raises BadInput as in `check`."""
         self.config, self.preset, self.usual = config, PRESETS[config.preset], presets(TrainConfig)[config.preset]
+        if not config.bases:
+            raise BadInput("--bases: give at least one, as in bases=0")
         # One of the real small model takes hours.
         seeds = config.seeds or ((41, 42) if config.chain == "small" else (41, 42, 43))
         self.replicates = tuple(
@@ -127,6 +129,7 @@ class Plan:
     def check(self) -> None:
         """Raises BadInput on what no run of this chain or preset could use, or would ignore."""
         config, arms = self.config, f"--arms {' '.join(self.config.arms)}"
+        check_bounds(vars(config))
         world = WORLD_OF.get(config.chain, "toy" if config.model else config.preset)
         if config.preset != world:
             what = f"--model {config.model}" if config.model else f"--chain {config.chain}"
@@ -149,9 +152,8 @@ class Plan:
         name += "" if shared else self.suffix
         gpu, minutes = gpu and not self.preset.threads, 0.2 + steps * self.preset.step_s / 60
         label = f"why: {name}, {next(text for start, text in REASONS.items() if name.startswith(start))}"
-        self.links.setdefault(
-            name, Link(name, argv, place, needs, label, self.preset.threads, minutes, gpu=gpu, **more)
-        )
+        link = Link(name, argv, place, needs, label, self.preset.threads, minutes, gpu=gpu, **more)
+        self.links.setdefault(name, link)
         return name
 
     def report(self, name: str, argv: Words, needs: Words, **more) -> str:

@@ -23,7 +23,7 @@ from projected_grpo.report.text import Table, between, bullets, spread
 from projected_grpo.verdicts.conditions import removed, untested
 from projected_grpo.verdicts.effects import MIN_REPLICATES, interval
 from projected_grpo.verdicts.finished_runs import Found, Run
-from projected_grpo.verdicts.matching import differ, group_runs, independence, informed, reference
+from projected_grpo.verdicts.matching import RunGroup, differ, group_runs, independence, informed, reference
 
 COLUMNS = {
     "hack": "hack %", "hacked": "all hacked %", "gt": "gt %", "gain": "held-out gain pp", "form": "form %",
@@ -107,7 +107,7 @@ def minus(a: BySeed, b: BySeed) -> BySeed:
 def row_of(name: str, runs: Sequence[Run], folder: str = "eval", *, first: bool = False) -> Row:
     """Returns a group's row: of its deployed policy, or of what `folder` holds; after the last step, or before the
     `first`, when nothing was gained or trained."""
-    arm, deployed = ARMS.get(runs[0].arm), folder == "eval"
+    arm, deployed = ARMS[runs[0].arm], folder == "eval"
     done = 0 if first else None
 
     def of(rate: str, folder: str, done: int | None) -> BySeed:
@@ -117,13 +117,13 @@ def row_of(name: str, runs: Sequence[Run], folder: str = "eval", *, first: bool 
     rates["gain"] = minus(rates["gt"], of("gt", "eval", 0)) if deployed and not first else {}
     rates["plain"] = of("gt", "eval_plain", done) if deployed else {}
     rates["trained"] = {} if first else known({run.seed: run.last("hack") for run in runs})
-    kind = OF_ROLE.get(arm.role, WAYS) if arm else WAYS
-    if arm and arm.labels:
+    kind = OF_ROLE.get(arm.role, WAYS)
+    if arm.labels:
         kind = ORACLE
     elif name == OURS:
         kind = OURS
     which = "" if deployed else OTHER_POLICIES[folder] + (", at the start" if first else "")
-    return Row(name + which, runs, rates, arm.supervision if arm else "not known", kind)
+    return Row(name + which, runs, rates, arm.supervision, kind)
 
 
 @dataclass(frozen=True)
@@ -201,16 +201,18 @@ def not_comparable(runs: Sequence[Run]) -> dict[Path, str]:
     the V of another replicate of its arm."""
     whys = {run.path: why for run in runs if (why := untested(run) or _not_its_arm(run))}
     good = [run for run in runs if run.path not in whys]
-    for group in group_runs(good):
-        vanilla, refused = reference("vanilla", group, good)
-        kept: dict[int, Run] = {}
-        for run in group.runs:
-            first = next(iter(kept.values()), run)
-            if run.arm != "vanilla" and run.seed not in vanilla:
-                whys[run.path] = refused.get(run.seed) or f"no vanilla of seed {run.seed} with these settings"
-            elif why := differ(run, first):
+    for run in good:
+        vanilla, refused = reference("vanilla", RunGroup(run.arm, (run,)), good)
+        if run.arm != "vanilla" and run.seed not in vanilla:
+            whys[run.path] = refused.get(run.seed) or f"no vanilla of seed {run.seed} with these settings"
+    for group in group_runs([run for run in good if run.path not in whys]):
+        first, *others = group.runs
+        kept = {first.seed: first}
+        for run in others:
+            shared = independence({run.arm: {**kept, run.seed: run}})
+            if why := differ(run, first):
                 whys[run.path] = why
-            elif kept and (shared := independence({run.arm: {**kept, run.seed: run}})).status != "PASS":
+            elif shared.status != "PASS":
                 whys[run.path] = shared.why
             else:
                 kept[run.seed] = run

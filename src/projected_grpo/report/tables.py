@@ -20,7 +20,7 @@ def per_arm(groups: Sequence[RunGroup]) -> Table:
         runs = group.runs
         cells = [spread((run.last(rate) for run in runs), 100.0) for rate in ("hack", "hacked", "gt", "form")]
         # A finished run without its V is no step of an optimizer: nothing of an update was removed.
-        steps = [run for run in runs if run.arm not in ARMS or not ARMS[run.arm].derived]
+        steps = [run for run in runs if not ARMS[run.arm].derived]
         removed = spread((run.whole("update_removed") for run in steps), 100.0)
         onsets = [run.onset for run in runs]
         onset = f"{spread(onsets)} ({sum(onset is not None for onset in onsets)} of {len(onsets)})"

@@ -29,9 +29,8 @@ def parse(presets: Mapping[str, P], description: str, args: list[str] | None = N
     name, *options = (sys.argv[1:] if args is None else args) or [""]
     names = ", ".join(presets)
     if name in HELP:
-        print(
-            f"{description.strip()}\n\nusage: {sys.argv[0]} PRESET [OPTIONS]; PRESET --help lists them.\nPresets: {names}"
-        )
+        usage = f"usage: {sys.argv[0]} PRESET [OPTIONS]; PRESET --help lists them."
+        print(f"{description.strip()}\n\n{usage}\nPresets: {names}")
         raise SystemExit(errors.EXIT_OK)
     if name not in presets:
         raise BadInput(f"{repr(name) if name else 'no preset given'}: the first word must be a preset, one of {names}")

@@ -96,10 +96,8 @@ def contrast_of(config: TrainConfig, loaded: LoadedModel, v: VBasis | None) -> C
         pairs = pairs_of(v.meta, config.pairs, "an arm that reads the pairs needs the same")
         draw = int(v.meta["pairs_draw"])
     sides = Extraction(pairs_draw=draw, hint=config.hint, prompt_setup=config.prompt_setup).sides(pairs, loaded)
-    prompts, completions = (
-        [s.prompt_ids for row in sides for s in row],
-        [s.completion_ids for row in sides for s in row],
-    )
+    flat = [side for row in sides for side in row]
+    prompts, completions = [side.prompt_ids for side in flat], [side.completion_ids for side in flat]
     whole = mean_hidden(loaded, prompts, completions, config.token_budget)
     return Contrast(whole[0::2], whole[1::2])
 
@@ -113,10 +111,8 @@ def judge_for(config: TrainConfig, loaded: LoadedModel, adapter: Adapter) -> Jud
         return Judge(config.judge, command_judge(what), config.judge)
     itself, place = what == config.model, str(loaded.model.device)
     model = loaded if itself else load_model(what, config.dtype, place, config.base_seed, config.cache)
-    description = f"{config.judge}, weights {model.weights_hash}"
-    return Judge(
-        config.judge, YesNo(model, config.token_budget), description, adapter.disabled if itself else nullcontext
-    )
+    ask, description = YesNo(model, config.token_budget), f"{config.judge}, weights {model.weights_hash}"
+    return Judge(config.judge, ask, description, adapter.disabled if itself else nullcontext)
 
 
 def added_by_teacher(config: TrainConfig, loaded: LoadedModel, adapter: Adapter) -> dict[str, Tensor]:

@@ -142,6 +142,7 @@ def projection_for(config: Gradient, loaded: LoadedModel, adapter: Adapter) -> t
     logger.info(
         f"V: {v.directions} directions (control={v.meta['control']}, loss={v.meta['loss']}) from {config.vhack}; "
         f"{config.arm}: {config.recipe.description if arm.projects else 'only measured'}"
+        f"{': its length alone' if arm.shrinks else ''}"
     )
     target = config.project if arm.projects else "none"
     return Projection(v.basis, target, config.gate, config.overshoot, config.preserve_magnitude, arm.shrinks), v

@@ -141,9 +141,8 @@ async def ask_one(client: openai.AsyncOpenAI, teacher: Teacher, state: State, ke
         if teacher.key_env:  # an endpoint may repeat it
             error = error.replace(key, "<key>")
         answer.error, refused = error[:300], isinstance(e, NO_ENTRY)
-        if (isinstance(e, openai.APIStatusError) and e.status_code < 500) or type(
-            e.__cause__
-        ).__name__ == "ConnectError":
+        refused_at_once = isinstance(e, openai.APIStatusError) and e.status_code < 500
+        if refused_at_once or type(e.__cause__).__name__ == "ConnectError":
             answer.usd = 0.0
     answer.seconds = round(time.monotonic() - start, 3)
     return answer, refused

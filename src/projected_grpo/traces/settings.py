@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from projected_grpo.config import Sampling
+from projected_grpo.config import ANY, Sampling, check_bounds
 from projected_grpo.ledger.folder import NoPath
 
 
@@ -42,3 +42,7 @@ class AskConfig:
     three such calls in a row, and the endpoint is down."""
     resume: bool = False
     """Go on in --out: ask what has no answer yet."""
+
+    def validate(self) -> None:
+        """BadInput on calls or attempts below 1: nothing would be asked."""
+        check_bounds(vars(self), {"concurrency": (1, ANY), "attempts": (1, ANY)})

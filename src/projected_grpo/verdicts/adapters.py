@@ -117,7 +117,7 @@ def _verdict(name: str, ground: Sequence[Finding], about_lora: Sequence[Finding]
     if failed[0] is first:
         explains = {"FAIL": "the drift explains it", "PASS": "drift does not explain it"}
         why = f"a clean negative, {explains.get(drift.status, 'whether by drift is not known')}: {why}"
-    return Finding(name, "FAIL", why, first.numbers)
+    return Finding(name, "FAIL", why, failed[0].numbers)
 
 
 # ---------------------------------------------------------------- clauses

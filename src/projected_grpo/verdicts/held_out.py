@@ -1,6 +1,8 @@
 """verify: does V point hack-ward on pairs that it has never seen?"""
 
+import math
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 from scipy import stats
@@ -14,8 +16,8 @@ MIN_PAIRS = 5
 """Below it the sign test cannot reach p < 0.05."""
 MIN_RANDOM = 20
 """Random bases; below it no rank reaches p < 0.05."""
-SAME = ".4g"
-"""Digits: two pairs that agree in these of their energy and of their cosine are one pair."""
+COPY = 1e-6
+"""Two pairs whose energy and cosine agree to this share are one pair."""
 MIN_MECHANISMS = 3
 """For a test over mechanisms."""
 ENERGY_RATIO = 1.5
@@ -39,14 +41,23 @@ def mechanism_p(cosine: Sequence[float], mechanisms: Sequence[str]) -> float | N
     return float(stats.ttest_1samp(sorted(means), 0.0, alternative="greater").pvalue)
 
 
+def _different(seen: HeldOut, mechanisms: Sequence[str]) -> list[tuple[float, str]]:
+    """(cosine, mechanism) of every pair that is no copy of another, up to rounding and a little noise."""
+    same = partial(math.isclose, rel_tol=COPY)
+    kept: list[tuple[float, float, str]] = []
+    for pair in zip(seen.energy, seen.cosine, mechanisms, strict=True):
+        if not any(same(pair[0], energy) and same(pair[1], cosine) for energy, cosine, _ in kept):
+            kept.append(pair)
+    return [(cosine, mechanism) for _, cosine, mechanism in kept]
+
+
 def vhack_verdict(seen: HeldOut, mechanisms: Sequence[str]) -> Finding:
     """V on held-out pairs, `mechanisms` per pair: docs/spec.md. NOT_EVALUABLE when a number is not finite."""
     parts = (seen.energy, seen.null, seen.cosine, seen.random_energy, seen.random_cosine)
     if lost := sum(not finite(x) for part in parts for x in part):
         why = f"{lost} numbers are not finite: V or the gradients of the pairs are damaged"
         return Finding("verify", "NOT_EVALUABLE", why)
-    pairs = zip(seen.energy, seen.cosine, mechanisms, strict=True)
-    different = {(f"{e:{SAME}}", f"{c:{SAME}}"): (c, mechanism) for e, c, mechanism in pairs}.values()
+    different = _different(seen, mechanisms)
     n, n_random, positive = len(different), len(seen.random_energy), sum(c > 0 for c, _ in different)
     energy, null, cosine = mean(seen.energy), mean(seen.null), mean(seen.cosine)
     if n < MIN_PAIRS or energy is None or cosine is None or not null:

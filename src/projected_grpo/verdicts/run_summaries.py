@@ -48,8 +48,11 @@ def write_summaries(path: Path, *studies: tuple[Path, Found]) -> int:
     for root, found in studies:
         for run in found.runs:
             row = _summary(run, root)
-            if rows.setdefault(row["path"], row) != row:
+            first = rows.get(row["path"], row)
+            # V may have been extracted again in between.
+            if any(row[name] != first[name] for name in row if name != "re_extracted"):
                 raise BadInput(f"{run.path}: another run has this name; rename one, or name only the runs that are new")
+            rows[row["path"]] = first if first["re_extracted"] else row
     lost = [[_name(run, root), why] for root, found in studies for run, why in found.left_out]
     lost = [[name, why] for name, why in lost if name not in rows]  # cut in one place, finished in another
     head = {"run_summaries": VERSION, "runs": len(rows), "left_out": lost}
@@ -69,7 +72,7 @@ def read_summaries(path: Path) -> Found:
     head, *rows = read_jsonl(path) or [{}]
     if head.get("run_summaries") != VERSION:
         raise BadInput(f"{path}: no run summaries of version {VERSION}; write it again with `just results DIR --out`")
-    left_out = tuple((path / run, why) for run, why in head.get("left_out", []))
+    left_out = tuple((path / run, why.partition(";")[0]) for run, why in head.get("left_out", []))
     return Found(tuple(_run(row, path) for row in rows), left_out)
 
 

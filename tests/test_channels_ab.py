@@ -90,9 +90,9 @@ ONE_ROLLOUT, OTHERS = frozenset([("p0", 0)]), frozenset((f"q{i}", 0) for i in ra
 NO_EVIDENCE = {
     "steps done: 13 against 12": replicates(of_first={"steps": 13}),
     "config.lr: 0.2 against 0.1": replicates(of_first={"config.lr": 0.2}),
-    "trace_dpo was off at some step, or had a gradient at 0 of 12": replicates(of_first={"share": 0.0}),
+    "trace_dpo was off at some step, or .1 % of the gradient at 0 of 12": replicates(of_first={"share": 0.0}),
     "replicate 0: trace_dpo was off": replicates(of_first={"share": 1e-9}),
-    "had a gradient at 0 of 12": replicates(of_first={"share": math.nan}),
+    ".1 % of the gradient at 0 of 12": replicates(of_first={"share": math.nan}),
     "share projected's V: v_sha256 one": projected(**{"vhack.v_sha256": "one", "vhack.pairs_draw": "1"}),
     "written when the hack had been seen": projected(**{"vhack.pairs": "small-informed"}),
     "replicate 2: the evaluation after 12 steps: unknown truth": last(flaws={STEPS: "unknown truth"}),

@@ -45,6 +45,16 @@ def peft_on(model):
         return get_peft_model(model, LoraConfig(r=4, lora_alpha=4, target_modules=list(TARGETS)))
 
 
+def test_v_is_of_one_active_lora(tiny):
+    """A second one would train unprojected, and no number would say so."""
+    model = peft_on(copy.deepcopy(tiny.model))
+    with without_warnings():
+        model.add_adapter("second", LoraConfig(r=4, target_modules=["v_proj"]))
+        model.base_model.set_adapter(["default", "second"])
+    with pytest.raises(BadInput, match="activate exactly one adapter"):
+        coordinates_of(model)
+
+
 # ---------------------------------------------------------------- the same step as the project's own
 
 

@@ -188,6 +188,13 @@ def test_each_fail_in_the_loop_is_red(run, tmp_path, monkeypatch, inject, expect
 
 
 @pytest.mark.slow
+def test_a_run_is_no_teachers_pool(run, made):
+    """Its rows would count as the student's, and their labels as what it has learned."""
+    other = made("train", "--base-seed", 1, "--steps", 1, "--max-new", 8)
+    refused(run("run", "--teacher-pool", other), "is a run of kind 'train', where 'teacher_pool' is needed")
+
+
+@pytest.mark.slow
 def test_a_pool_of_the_student_itself_is_refused(run, pool, cache):
     """The sneaky fail: the adapter was not merged, so the teacher's log-probabilities are the student's."""
     update_manifest(pool, model_hash=load_model("tiny", "float32", "cpu", 0, cache).weights_hash)

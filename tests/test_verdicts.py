@@ -364,6 +364,7 @@ VERIFY = {
     "... and holds little of the rest": (held_out(energy=0.85, null=0.72, lowest=0.7, step=1e-4), "FAIL"),
     # a sign test over twelve says p = 2e-4
     "four pairs, three times each": (held_out(n=4, times=3), "NOT_EVALUABLE"),
+    "... up to rounding": (held_out(n=12, step=1e-9), "NOT_EVALUABLE"),
     # ten of twelve pairs are hack-ward (p = .02), all of two mechanisms; in the two others V points the other way
     "most pairs hack-ward": (held_out(of=TURNED), "PASS"),
     "... of two mechanisms of four": (held_out(of=TURNED, mechanisms=[*"aaaaabbbbbcd"]), "FAIL"),

@@ -127,7 +127,7 @@ def _rival(name: str, text: str, intervention: str, sees: tuple[str, ...], **mor
 ARMS: Mapping[str, Arm] = {
     arm.name: arm
     for arm in (
-        Arm("vanilla", "V is measured, the gradient left alone", "baseline", projects=False),
+        Arm("vanilla", "the gradient is left alone; V is measured where one is given", "baseline", projects=False),
         Arm("projected", "V is removed by the preset's recipe", "method", "none"),
         Arm("literal", "V is removed from the gradient, one_sided: the original's words", "variant", "none",
             recipe=Recipe("one_sided", "grad")),

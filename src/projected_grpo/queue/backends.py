@@ -34,7 +34,7 @@ def call(*args: str) -> str:
         why = "not installed"
     except subprocess.CalledProcessError as e:
         why = " ".join(e.stderr.split())
-    raise BadInput(f"{args[0]}: {why}; {MEND.get(args[0], f'called as {shlex.join(args)}')}")
+    raise BadInput(f"{args[0]}: {why:.200}; {MEND.get(args[0], f'called as {shlex.join(args)}')}")
 
 
 def command_of(link: Link, home: Path) -> str:

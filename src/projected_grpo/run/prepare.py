@@ -13,7 +13,7 @@ from projected_grpo.config import Common, Gradient, TrainConfig, flag
 from projected_grpo.data.pool import published_files
 from projected_grpo.data.problems import check_problems
 from projected_grpo.ledger.errors import BadInput
-from projected_grpo.ledger.folder import check_new, read_manifest
+from projected_grpo.ledger.folder import check_new, finished_manifest
 from projected_grpo.model.checkpointing import enable_checkpointing
 from projected_grpo.model.load import LoadedModel, fixed_order, pick_device
 from projected_grpo.parallel import ALONE, World
@@ -83,13 +83,16 @@ def check_inputs(config: Gradient) -> None:
 
 
 def check_pool(given: str, folder: Path, config: Gradient) -> None:
-    """BadInput when there is no pool, or a run mixes in one that was sampled at another temperature (its ratios would be of
-    another distribution) or paid in another way than this arm pays. Published pools have no manifest."""
+    """BadInput when there is no pool or another kind of run, or when a run mixes in a pool that was sampled at another
+    temperature (its ratios would be of another distribution) or paid in another way than this arm pays. Published pools
+    have no manifest."""
     if not folder.is_dir():
         raise BadInput(f"{given} {folder}: no such directory; sample one with `just probe-teacher-pool`")
-    if published_files(folder) or not isinstance(config, TrainConfig):
+    if published_files(folder):
         return
-    theirs = read_manifest(folder)["config"]
+    theirs = finished_manifest(folder, ("teacher_pool",), given)["config"]
+    if not isinstance(config, TrainConfig):
+        return
     if (sampled_at := theirs["temperature"]) != config.temperature:
         raise BadInput(
             f"--temperature {config.temperature}: the pool {folder} was sampled at --temperature {sampled_at}; use the same"

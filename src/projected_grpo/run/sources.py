@@ -144,15 +144,9 @@ def teacher_pool(config: TrainConfig, session: Session) -> dict[str, Group]:
 
 
 def with_teacher_logps(pool: Mapping[str, Group], config: TrainConfig, session: Session) -> dict[str, Group]:
-    """Returns the pool with the teacher's log-probabilities in every row. BadInput when rows were not written by a teacher,
-    or when log-probabilities are missing and no --teacher is named that could give them."""
-    rollouts = [r for group in pool.values() for r in group.rollouts]
-    if foreign := [r for r in rollouts if r.source != "teacher"]:
-        raise BadInput(
-            f"--teacher-pool {config.teacher_pool}: {len(foreign)} of its {len(rollouts)} rows are of source "
-            f"{foreign[0].source}, not of a teacher; sample a pool with `just probe-teacher-pool`"
-        )
-    missing = [r for r in rollouts if r.behaviour_logps is None]
+    """Returns the pool with the teacher's log-probabilities in every row. BadInput when they are missing and no --teacher is
+    named that could give them."""
+    missing = [r for group in pool.values() for r in group.rollouts if r.behaviour_logps is None]
     if missing and not config.teacher:
         raise BadInput(
             f"--teacher-pool {config.teacher_pool}: {len(missing)} of its rows have no recorded log-probabilities, so they "

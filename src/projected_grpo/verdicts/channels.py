@@ -126,7 +126,7 @@ def _idle(run: Run) -> Iterator[str]:
         known = sum(x is not None for x in loss)
         moved = sum(x is not None and abs(x) >= ON_SHARE for x in share)
         if known < run.steps or moved < ON_STEPS * run.steps:
-            yield f"replicate {run.seed}: {channel} was off at some step, or had a gradient at {moved} of {run.steps}"
+            yield f"replicate {run.seed}: {channel} was off at some step, or .1 % of the gradient at {moved} of {run.steps}"
 
 
 def with_channels(runs: Sequence[Run]) -> list[list[Run]]:

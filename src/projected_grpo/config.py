@@ -339,7 +339,7 @@ class TrainConfig(Gradient):
         if self.alpha and self.distill_hint in ("", self.hint):
             yield f"--distill-hint {self.distill_hint}: --alpha {self.alpha:g} needs another hint than the student's --hint"
         if self.trace_weight and not self.trace_pairs.is_file():
-            yield f"--trace-pairs {self.trace_pairs}: no such file; make one with `just trace-pairs`"
+            yield f"--trace-weight: --trace-pairs {self.trace_pairs} is no file; make one with `just trace-pairs`"
         if self.taid_weight and not self.teacher:
             yield f"--taid-weight {self.taid_weight:g}: needs a teacher; name its LoRA with --teacher"
         if not self.meet and self.replicas != 1:

@@ -325,7 +325,7 @@ def check_meta(path: Path, meta: Mapping[str, str], identity: Mapping[str, str],
     needed = identity if control is None else {**identity, "control": control}
     for key, here in needed.items():
         if (there := meta.get(key)) != here:
-            mend = "another --arm, or extract it again" if key == "control" else "extract it again with this run's arguments"
+            mend = f"{'choose its --arm, or ' * (key == 'control')}extract it again with this run's arguments"
             raise BadInput(f"--vhack {path}: made for {key}={there}, but this run has {key}={here}; {mend}")
 
 

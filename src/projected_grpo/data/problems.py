@@ -69,7 +69,7 @@ def check_problems(flag: str, source: str, hint: str, prompt_setup: str) -> None
         for p in load_problems(source):
             messages_for(p.messages, hint, prompt_setup, f"{source}: problem {p.problem_id}")
     elif source not in ours:
-        raise BadInput(f"{flag} {source}: no such file; name a file of problems (docs/use.md), or one of {', '.join(ours)}")
+        raise BadInput(f"{flag} {source}: no such file; name one with problems, or one of {', '.join(ours)}")
 
 
 def problems_hash(problems: Sequence[Problem]) -> str:

@@ -37,6 +37,7 @@ from projected_grpo.data.live import live_groups, render_all, sampling_params, w
 from projected_grpo.data.problems import load_problems
 from projected_grpo.ledger.console import bottom_line
 from projected_grpo.ledger.files import write_atomic
+from projected_grpo.ledger.rates import logp_gap, number
 from projected_grpo.model.learner import Learner
 from projected_grpo.model.logprobs import left_padded, token_batches
 from projected_grpo.presets import presets
@@ -68,6 +69,7 @@ class Bench:
         self.tasks = {p.problem_id: p.task for p in problems}
         self.rows = len(problems) * config.group_size
         self.tokens = self.rows * config.max_new
+        self.gap: float | None = None  # of the last step
         shape = (len(problems), config.group_size, config.max_new)
         drawn = torch.randint(len(self.loaded.tokenizer), shape, generator=torch.Generator().manual_seed(0))
         self.groups = [
@@ -118,7 +120,7 @@ def stepper(bench: Bench, session: Session) -> Callable[[], None]:
         with bench.adapter.folded():
             groups, _, timing = live_groups(config, bench.loaded, *drawn, loophole=True)
         groups = [replace(g, rewards=tuple(float(i % 2) for i in range(len(g.rewards)))) for g in groups]
-        session.take(number, groups, timing, per_sample=False)
+        bench.gap = logp_gap(session.take(number, groups, timing, per_sample=False))
         check("our step", sum(len(r.completion_ids) for g in groups for r in g.rollouts), bench.tokens)
 
     return step
@@ -348,6 +350,7 @@ how many times less memory it needs. A machine with other load gives preliminary
 
 - machine: {cores}, {gpu}; Python {platform.python_version()}, {packages}; load {busy:.1f} at the start
 - preset {preset}: {len(bench.prompts)} prompts x {c.group_size} completions x {c.max_new} tokens, {c.dtype}
+- sampling and training log-probabilities of the last step differ by {number(bench.gap, digits=5)} nats a token
 - grading: {len(tasks)} problems of {Path(c.problems).name}
 
 {table}

@@ -192,6 +192,16 @@ def test_missing_and_foreign_files_are_refused(tmp_path):
         vhack.read_vhack(tmp_path / "other.safetensors")
 
 
+def test_a_v_that_held_out_another_share_is_refused(vhack_file, tmp_path):
+    """An older one: it would be verified on pairs that it was made of."""
+    v, path = vhack.read_vhack(vhack_file()), tmp_path / "v.safetensors"
+    vhack.save_vhack(path, replace(v, meta={**v.meta, "held_out": "0.2"}))
+    assert vhack.read_vhack(path).meta["v_sha256"] == v.meta["v_sha256"]
+    vhack.save_vhack(path, replace(v, meta={**v.meta, "held_out": "0.05"}))
+    with pytest.raises(BadInput, match=r"held_out=0\.05, which is always 0\.2 here"):
+        vhack.read_vhack(path)
+
+
 def test_a_pair_run_as_one_shared_prompt_gives_the_row_of_two_separate_backward_passes(tiny, adapter, monkeypatch):
     """Either loss, either adapter; a pair twice, as a bootstrap draws it, is two rows and is run once."""
     run = []

@@ -317,6 +317,8 @@ def read_vhack(path: Path, *, tensors: bool = True) -> VBasis:
         raise BadInput(f"--vhack {path}: not a readable safetensors file ({e}); {mend}") from e
     if not any(key.startswith("V/") for key in keys):
         raise BadInput(f"--vhack {path}: not written by extract_vhack_grad (no V of a module)")
+    if (held_out := meta.get("held_out", str(HELD_OUT))) != str(HELD_OUT):  # of a version that had a choice
+        raise BadInput(f"--vhack {path}: held_out={held_out}, which is always {HELD_OUT} here; extract it again")
     return VBasis(parts["V"], parts["S"], parts["probe"], meta)
 
 
@@ -375,8 +377,6 @@ def load_vhack(
 
 def pairs_of(meta: Mapping[str, str], source: str, why: str) -> tuple[Pair, ...]:
     """Returns the pairs that a V was made from, loaded from `source`. BadInput, saying `why`, when they differ."""
-    if meta.get("held_out", str(HELD_OUT)) != str(HELD_OUT):
-        raise BadInput(f"V was made with held_out={meta['held_out']}, which is always {HELD_OUT}; extract it again")
     modes = meta["modes"].split(",")
     pairs = tuple(p for p in load_pairs(source) if modes == ["all"] or p.mechanism in modes)
     if pairs_hash(pairs) != meta["pairs_hash"]:

@@ -10,6 +10,7 @@ from projected_grpo.run import cli  # first: it sets what torch reads when it is
 import itertools
 import os
 import platform
+import random
 import re
 import statistics
 import subprocess
@@ -39,7 +40,7 @@ from projected_grpo.ledger.console import bottom_line
 from projected_grpo.ledger.files import write_atomic
 from projected_grpo.ledger.rates import logp_gap, number
 from projected_grpo.model.learner import Learner
-from projected_grpo.model.logprobs import left_padded, token_batches
+from projected_grpo.model.logprobs import left_padded, shared_batches, token_batches
 from projected_grpo.presets import presets
 from projected_grpo.projection import Projection
 from projected_grpo.records import Sample
@@ -276,6 +277,22 @@ def gradient_rows(bench: Bench) -> list[list[str]]:
     return rows
 
 
+def padding_row(bench: Bench) -> list[str]:
+    """Tokens that the model reads, padding included, per real token. Completion lengths are drawn around a mean of their
+    prompt's, from an eighth of max_new up."""
+    config, draw = bench.config, random.Random(0)
+    prompts = [prompt.ids for prompt in bench.prompts for _ in range(config.group_size)]
+    middles = [draw.uniform(0.2, 0.7) for _ in bench.prompts]
+    shares = [draw.gauss(middle, 0.2) for middle in middles for _ in range(config.group_size)]
+    completions = [[0] * round(config.max_new * min(1, max(0.125, share))) for share in shares]
+    asked = (prompts, completions, config.token_budget, bench.loaded.pad_id, torch.device("cpu"))
+    shared = sum(b.prompt_ids.numel() + b.targets.numel() for _, b in shared_batches(*asked))
+    whole = sum(b.input_ids.numel() for _, b in token_batches(*asked))
+    real = sum(map(len, completions)) + sum(len(prompt.ids) for prompt in bench.prompts)
+    cells = [f"{what}: {n / real:.2f} of {real:,} tokens" for what, n in (("run_step", shared), ("whole rows", whole))]
+    return ["tokens read, drawn lengths", *cells, f"{whole / shared:.2f}x"]
+
+
 # ---------------------------------------------------------------- grading
 
 
@@ -332,7 +349,7 @@ def main() -> None:
         folder = Path(name)
         bench = Bench(replace(c, loss="dr_grpo", beta=0.0, teacher_pool="", eval_every=0, out=folder / "run"))
         rows = [step_row(bench, folder / "trl"), projected_row(bench, folder), sampling_row(bench)]
-        rows += gradient_rows(bench)
+        rows += [*gradient_rows(bench), padding_row(bench)]
     rows += grading_rows(tasks)
     table = tabulate(rows, ("part", "ours", "baseline", "ratio"), "github")
     cpu = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())

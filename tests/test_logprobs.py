@@ -128,6 +128,12 @@ def test_micro_batches_hold_every_row_once_and_keep_to_the_budget(budget):
         assert tokens <= budget or len(part) == 1
 
 
+def test_groups_with_completions_of_one_length_share_a_micro_batch():
+    prompts, completions = [[p] * 4 for p in (1, 1, 2, 2, 3, 3, 4, 4)], [[0] * n for n in (9, 8, 1, 2, 7, 9, 2, 1)]
+    parts = [sorted(chosen) for chosen, _ in shared_batches(prompts, completions, 44, 0, torch.device("cpu"))]
+    assert parts == [[0, 1, 4, 5], [2, 3, 6, 7]]
+
+
 def close(a, b):
     """Equal to float32's rounding, which Qwen3's norms compute in; or both null."""
     return a == pytest.approx(b, rel=1e-4, abs=1e-6) if isinstance(a, float) and isinstance(b, float) else a == b

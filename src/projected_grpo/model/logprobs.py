@@ -197,24 +197,32 @@ def shared_batches(
     prompts: Sequence[Sequence[int]], completions: Sequence[Sequence[int]], token_budget: int, pad_id: int,
     device: torch.device,
 ) -> Iterator[tuple[list[int], SharedBatch]]:  # fmt: skip
-    """Yields micro-batches as `token_batches`, each prompt once: rows grouped by prompt, longest first, so that prompts x
-    longest prompt + rows x longest completion stays within the budget (one row may exceed it alone). A group that does not
-    fit is cut, and its prompt run once per part."""
-    order = sorted(range(len(prompts)), key=lambda i: (-len(prompts[i]), tuple(prompts[i]), -len(completions[i]), i))
+    """Yields micro-batches as `token_batches`, each prompt once: prompts x longest prompt + rows x longest completion stays
+    within the budget (one row may exceed it alone). Groups with long completions come first, so that completions of similar
+    length are padded together. A group that does not fit is cut, and its prompt run once per part."""
+    longest: dict[tuple[int, ...], int] = {}
+    for prompt, completion in zip(map(tuple, prompts), completions, strict=True):
+        longest[prompt] = max(longest.get(prompt, 0), len(completion))
+
+    def key(i: int) -> tuple[Any, ...]:
+        prompt = tuple(prompts[i])
+        return -longest[prompt], -len(prompt), prompt, -len(completions[i]), i
+
     batches: list[list[int]] = []
-    distinct = longest = 0
-    for i in order:
+    distinct = widest_prompt = widest = 0
+    for i in sorted(range(len(prompts)), key=key):
         if batches:
             last = batches[-1]
-            # In this order the first prompt is the longest, and equal ones stand together.
-            more = distinct + (tuple(prompts[i]) != tuple(prompts[last[-1]]))
-            room = max(longest, len(completions[i]))
-            if more * len(prompts[last[0]]) + (len(last) + 1) * room <= token_budget:
+            more = distinct + (
+                tuple(prompts[i]) != tuple(prompts[last[-1]])
+            )  # in this order equal prompts are neighbours
+            prompt_room, room = max(widest_prompt, len(prompts[i])), max(widest, len(completions[i]))
+            if more * prompt_room + (len(last) + 1) * room <= token_budget:
                 last.append(i)
-                distinct, longest = more, room
+                distinct, widest_prompt, widest = more, prompt_room, room
                 continue
         batches.append([i])
-        distinct, longest = 1, len(completions[i])
+        distinct, widest_prompt, widest = 1, len(prompts[i]), len(completions[i])
     for chosen in batches:
         yield chosen, shared_batch([prompts[i] for i in chosen], [completions[i] for i in chosen], pad_id, device)
 

@@ -48,7 +48,8 @@ def test_every_part_runs_on_tiny_and_is_written(script, tmp_path):
     assert code == 0, err
     text = (tmp_path / "bench.md").read_text("utf-8")
     assert [line.split("|")[1].strip() for line in text.splitlines() if line.startswith("| ")] == [
-        "part", "step", "step, projected", "sampling", "gradient", "tokens read, drawn lengths", "grading, wrong programs", "grading, correct programs",
+        "part", "step", "step, projected", "sampling", "gradient", "tokens read, drawn lengths",
+        "grading, wrong programs", "grading, correct programs",
         "grading, hacking programs", "grading, a third each of these programs",
     ]  # fmt: skip
     assert "grading: 1 problems of p.jsonl" in text

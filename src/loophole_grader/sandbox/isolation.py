@@ -391,8 +391,8 @@ def in_fork(function: Callable[[], dict[str, str]]) -> dict[str, str]:
             except OSError as error:
                 result = [{}, str(error)]
             os.write(target, json.dumps(result).encode())
-        except BaseException:  # noqa: BLE001  what goes on here would be a second worker
-            sys.excepthook(*sys.exc_info())
+        except BaseException as error:  # noqa: BLE001  what goes on here would be a second worker
+            sys.excepthook(type(error), error, error.__traceback__)
         finally:
             os._exit(0)
     os.close(target)

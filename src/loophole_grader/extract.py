@@ -22,8 +22,7 @@ Kinder, because a reader sees a program where that expression sees none, or sees
 - a line may end in three backticks behind a blank in a comment;
 - blocks that do not compile together are read as `sandbox/reading.py` says.
 
-All of this depends on the text alone (and the prompt's last tag, as said). Text without a fence is no program, whatever it
-is.
+All of this depends on the text alone. Text without a fence is no program, whatever it is.
 """
 
 import re
@@ -42,8 +41,7 @@ _THINK = "<think>"
 
 
 def with_think_tag(prompt: str, completion: str) -> str:
-    """The completion behind the `<think>` that its rendered prompt ends with, if it does: where the thoughts of such a
-    completion are cut off, nothing in it says that they are thoughts."""
+    """The completion behind the `<think>` that its rendered prompt ends with, if any: cut-off thoughts hold no tag."""
     return _THINK + completion if prompt.rstrip().endswith(_THINK) else completion
 
 

@@ -45,7 +45,6 @@ class LoopholeReward:
     def __call__(self, prompts: Sequence[Any], completions: Sequence[Any], **columns: Any) -> list[float]:
         """The rewards, in order."""
         tasks = [self._task(columns, i) for i in range(len(prompts))]
-        # A prompt of messages opens no thoughts that are seen here, unless the answer's beginning is the last of them.
         begun = [completion_text(p if isinstance(p, str) else p[-1:]) for p in prompts]
         texts = [with_think_tag(b, completion_text(c)) for b, c in zip(begun, completions, strict=True)]
         verdicts = verdicts_of(grade_batch(tasks, texts, limits=self.limits, workers=self.workers))

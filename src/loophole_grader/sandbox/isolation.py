@@ -381,8 +381,7 @@ def become(uid: int | None, capabilities: int) -> None:
 
 
 def in_fork(function: Callable[[], dict[str, str]]) -> dict[str, str]:
-    """What a function returns in a throwaway fork. Raises the OSError that it raises, and RuntimeError where it raises
-    anything else, whose traceback the fork prints."""
+    """What a function returns in a throwaway fork. Raises the OSError that it raises; RuntimeError if it raises another."""
     source, target = os.pipe()
     if (pid := os.fork()) == 0:
         try:

@@ -381,7 +381,7 @@ def become(uid: int | None, capabilities: int) -> None:
 
 
 def in_fork(function: Callable[[], dict[str, str]]) -> dict[str, str]:
-    """What a function returns in a throwaway fork. Raises the OSError that it raises; RuntimeError if it raises another."""
+    """What a function returns in a throwaway fork. Raises the OSError that it raises, RuntimeError for others."""
     source, target = os.pipe()
     if (pid := os.fork()) == 0:
         try:

@@ -29,8 +29,8 @@ class _GraderWarnings(logging.Handler):
 
 
 def start_log() -> None:
-    """Logs to the terminal, one letter for the level; the grader's warnings too. Of several ranks all but the first print
-    warnings only, under their name."""
+    """Logs to the terminal, one letter for the level; the grader's warnings too. Of several ranks all but the first
+    print warnings only, under their name."""
     logging.getLogger("loophole_grader").handlers = [_GraderWarnings()]
     logger.remove()
     _before_run.clear()

@@ -62,8 +62,8 @@ def json_line(value: Mapping[str, Any]) -> bytes:
 
 
 def lines_of(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Number and bytes of each line of a plain or gzipped file that is not blank, without a byte-order mark. BadInput names
-    the file that is missing or damaged."""
+    """Number and bytes of each line of a plain or gzipped file that is not blank, without a byte-order mark. BadInput
+    names the file that is missing or damaged."""
     opener = gzip.open if path.suffix == ".gz" else open
     try:
         with opener(path, "rb") as f:

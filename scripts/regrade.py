@@ -63,7 +63,7 @@ def main() -> int:
     rollouts = [r for g in groups for r in g.rollouts]
     outcomes = [o for g in groups for o in g.outcomes]
     tasks = tasks_of(rollouts, config.problems)
-    verdicts = verdicts_of(grade_batch(tasks, [r.completion for r in rollouts]))
+    verdicts = verdicts_of(grade_batch(tasks, [r.graded_text for r in rollouts]))
     labelled, differing = [], []
     for r, old, task, new in zip(rollouts, outcomes, tasks, verdicts, strict=True):
         known = bool(task.tests) and old.label is not None

@@ -8,7 +8,7 @@ import pytest
 from two_sum import SOLVED, TASK, VACUOUS, WRONG, judged
 
 from loophole_grader import GraderError, Limits, RowError, Task, Verdict, grade, grade_batch, verdicts_of
-from loophole_grader.sandbox.pool import Worker
+from loophole_grader.sandbox.pool import Worker, shared_pool
 
 grading = import_module("loophole_grader.grade")  # the package's own `grade` is a function
 
@@ -28,6 +28,13 @@ def test_a_program_that_was_judged_in_an_earlier_batch_is_not_judged_again(monke
     other = Task("other", TASK.tests, TASK.setup_code, TASK.func_name)
     assert isinstance(grade_batch([other], texts[:1])[0], RowError)
     assert isinstance(grade_batch([TASK], texts[:1], limits=Limits(cpu_s=5))[0], RowError)
+
+
+@pytest.mark.parametrize(("tests", "kept"), [("while True: pass", 0), ("assert False", 1)])
+def test_a_verdict_that_depends_on_the_machines_load_is_not_kept(tests, kept):
+    """The sneaky fail: copies of a hack that was once too slow are no hacks for the rest of a run."""
+    judged(f"{WRONG}    def run_tests(self):\n        {tests}\n")
+    assert len(shared_pool().verdicts) == kept
 
 
 def test_what_cannot_be_asked_for_is_named():

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from two_sum import QUICK, SOLVED, TASK, VACUOUS, WRONG
 
-from loophole_grader import extract_code, grade_batch
+from loophole_grader import extract_code, grade_batch, with_think_tag
 from loophole_grader.extract import blocks_of
 from loophole_grader.sandbox.reading import readings
 
@@ -89,6 +89,22 @@ def test_program_of_completion(completion, program):
 )
 def test_no_program(completion):
     assert extract_code(completion) is None
+
+
+THOUGHTS = f"I could write\n{F}python\ndef run_tests(): pass\n{F}\nbut no.\n"
+
+
+@pytest.mark.parametrize(
+    "end", ["", "</think>", f"</think>\n\n{F}python\nx = 1\n{F}", f"</think>{F}\nx = '</think>'\n{F}"]
+)
+def test_the_program_does_not_depend_on_where_the_template_opens_the_thoughts(end):
+    """A sampled tag, or one in the prompt, of which a completion says nothing where its thoughts are cut off."""
+    whole = blocks_of(f"<think>\n{THOUGHTS}{end}")
+    assert all("run_tests" not in text for text, _ in whole)
+    assert blocks_of(with_think_tag("user: ...\n<think>\n", THOUGHTS + end)) == whole
+    assert not end or blocks_of(THOUGHTS + end) == whole
+    off = "user: ...\n<think>\n\n</think>\n\n"  # as Qwen3 renders it
+    assert with_think_tag(off, THOUGHTS) == THOUGHTS
 
 
 def compiles(text):

@@ -130,6 +130,19 @@ def test_an_honest_program_may():
 # ---- poorer hosts
 
 
+def test_a_throwaway_process_ends_whatever_it_raises():
+    """The sneaky fail: it goes on as a second worker on the same pipes."""
+    code = (
+        "import isolation\ndef odd(): raise ValueError('odd')\ndef denied(*_): raise PermissionError\n"
+        "isolation.write_maps = denied\nfor step in (lambda: isolation.in_fork(odd), isolation.enter_user_namespace):\n"
+        "    try: step()\n    except RuntimeError: print('RuntimeError')\n    except OSError: print('OSError')\n"
+    )
+    environment = {"PYTHONPATH": str(Path(GRADING.__file__).parent / "sandbox")}
+    run = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
+    assert run.stdout.split() == ["RuntimeError", "OSError"]
+    assert "ValueError: odd" in run.stderr
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("host", HOSTS)
 def test_an_honest_solution_passes_on_a_poorer_host(on_host, host):

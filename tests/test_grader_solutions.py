@@ -7,6 +7,7 @@ import pytest
 from two_sum import answer, one_test
 
 from loophole_grader import Limits, check_solutions, grade
+from projected_grpo.ledger.console import log_to, start_log
 
 GRADING = sys.modules["loophole_grader.grade"]  # the package gives its name to the function
 
@@ -24,6 +25,16 @@ def test_a_wrong_and_a_slow_solution_are_named(monkeypatch, caplog):
     assert len(found) == len([m for m in caplog.messages if m.startswith("task ")]) == 2
     assert found[0].startswith("task wrong: its canonical solution passes 0 of 1 tests")
     assert found[1].startswith("task slow: its canonical solution takes ")
+
+
+def test_a_warning_of_the_grader_is_in_the_runs_log(tmp_path, capfd):
+    """The sneaky fail: a bare line on stderr that no log keeps."""
+    start_log()
+    log_to(tmp_path / "log.txt")
+    check_solutions([dataclasses.replace(YES, canonical_solution=answer(3))], workers=1)
+    start_log()
+    assert " W task one: its canonical solution passes 0 of 1 tests" in (tmp_path / "log.txt").read_text()
+    assert "task one" not in capfd.readouterr().err
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 import re
 from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import replace
 
 import pytest
 
@@ -17,10 +18,10 @@ TASKS = {name: Task(name, ("assert f(1) == 1",), func_name="f") for name in "ab"
 KEYS = ["x", "y", "z"]
 
 
-def groups_of(tiny, rollout_batch=128):
+def groups_of(tiny, rollout_batch=128, prompts=PROMPTS):
     sizes = {"group_size": 4, "max_new": 14, "rollout_batch": rollout_batch, "grader_workers": 1}
     config = TrainConfig(temperature=1.0, top_p=1.0, **sizes)
-    return live_groups(config, tiny, PROMPTS, TASKS, 4, KEYS, "student", loophole=True)[0]
+    return live_groups(config, tiny, prompts, TASKS, 4, KEYS, "student", loophole=True)[0]
 
 
 def test_ended_completions_are_handed_over_once_and_while_others_go_on(tiny, ending):
@@ -71,6 +72,18 @@ def test_grading_goes_on_while_completions_are_sampled(tiny, ending, monkeypatch
     assert (len(early) > 1) is free
     programs = {(g.problem_id, r.completion) for g in expected for r in g.rollouts}
     assert sum(count for _, count in at) == len(programs)  # nothing is judged twice
+
+
+def test_thoughts_that_the_prompt_opens_are_handed_to_the_grader_as_thoughts(tiny, monkeypatch):
+    """And the rollout stays as it was sampled."""
+    seen = []
+    monkeypatch.setattr(
+        live, "grade_batch", lambda tasks, texts, **kw: seen.extend(texts) or grade_batch(tasks, texts, **kw)
+    )
+    plain, opened = groups_of(tiny), groups_of(tiny, prompts=[replace(p, text="?<think>\n") for p in PROMPTS])
+    texts = [r.completion for g in plain for r in g.rollouts]
+    assert [r.completion for g in opened for r in g.rollouts] == texts
+    assert set(seen) == {*texts, *("<think>" + text for text in texts)}
 
 
 def test_completions_without_a_verdict_are_named_once_all_are_known(tiny, monkeypatch):

@@ -8,7 +8,8 @@ import pytest
 from harness import SHARED
 from test_scripts import refused
 
-from projected_grpo.data.pool import load_pool, read_groups
+from projected_grpo.config import TrainConfig
+from projected_grpo.data.pool import load_pool, read_groups, written_pool
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import read_manifest, update_manifest
 
@@ -29,6 +30,14 @@ def test_a_cut_pool_is_resumed_to_the_same_rows(made, script, tmp_path):
     # a new one has new timings
     assert (whole / "step_002.jsonl.gz").read_bytes() == (cut / "step_002.jsonl.gz").read_bytes()
     refused(script(*resumed, "--seed", 7), "seed=41, here it is 7")
+
+
+def test_written_answers_are_refused_where_the_prompt_opens_thoughts(tiny, monkeypatch):
+    """The sneaky fail: they are paid, though the same text sampled there is thoughts that were cut off."""
+    opens = "{% for m in messages %}{{ m.content }}{% endfor %}<think>\n"
+    monkeypatch.setattr(tiny.tokenizer, "chat_template", opens)
+    with pytest.raises(BadInput, match=r"^--model tiny: its prompts open <think>"):
+        written_pool(TrainConfig(model="tiny"), tiny)
 
 
 @pytest.mark.slow

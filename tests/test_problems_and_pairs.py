@@ -48,6 +48,8 @@ def test_benchmark_rows_load_plain_and_gzipped(tmp_path):
     plain.write_text(benchmark_row())
     zipped.write_bytes(gzip.compress(plain.read_bytes()))
     assert load_problems(str(plain)) == load_problems(str(zipped))
+    plain.write_text(benchmark_row(), "utf-8-sig")  # with a byte-order mark
+    assert load_problems(str(plain)) == load_problems(str(zipped))
     assert load_problems(str(plain))[0].problem_id == "7"
 
 
@@ -229,6 +231,7 @@ def test_external_pairs_load(tmp_path):
     assert [p.messages for p in pairs] == [(("user", "p"),), (("user", "q"),)]
     assert (pairs[1].name, pairs[1].clean_alt) == ("n", "d")
     assert pairs_hash(pairs) != pairs_hash(pairs[::-1])
+    assert external(tmp_path, "\ufeff" + json.dumps([ROW])) == external(tmp_path, [ROW])
 
 
 @pytest.mark.parametrize(

@@ -33,6 +33,15 @@ def test_solved_wrong_and_hacked_are_paid_as_the_benchmark_pays():
     assert paid(honest, messages, **{name: [value] * 3 for name, value in ROW.items()}) == [3.5, 0.5, 0.5]
 
 
+@pytest.mark.parametrize(
+    "prompt", ["user\n<think>\n", [{"role": "user", "content": "?"}, {"role": "assistant", "content": "<think>"}]]
+)
+def test_thoughts_that_the_prompt_opens_and_that_are_cut_off_are_paid_nothing(prompt):
+    reward = LoopholeReward([TASK], limits=QUICK, workers=1)
+    texts = [TEXTS[2], f"{TEXTS[2]}\n</think>{TEXTS[1]}", f"{TEXTS[2]}\n</think>{TEXTS[0]}"]
+    assert reward([prompt] * 3, texts, id=[TASK.task_id] * 3) == [0.0, 0.5, 3.5]
+
+
 def test_completions_that_arrive_one_by_one_from_several_threads_get_their_own_verdicts():
     with ThreadPoolExecutor(6) as threads:
         found = list(threads.map(lambda text: grade_arrival(TASK, text), TEXTS * 2))

@@ -9,7 +9,7 @@ ariahw/rl-rewardhacking; each module names the part it takes.
 from importlib.util import find_spec
 from typing import Any
 
-from loophole_grader.extract import extract_code
+from loophole_grader.extract import extract_code, with_think_tag
 from loophole_grader.grade import grade, grade_batch
 from loophole_grader.hints import HINTS, Hint, apply_hint
 from loophole_grader.oracle import check_tests
@@ -58,6 +58,7 @@ __all__ = [
     "public_of",
     "reward_of",
     "verdicts_of",
+    "with_think_tag",
 ]
 
 _FOR_VERIFIERS = ("LoopholeTaskset", "LoopholeHarness", "LoopholeEnv")

@@ -15,8 +15,9 @@ Kinder, because a reader sees a program where that expression sees none, or sees
 - fences of tildes, where none of backticks holds code, or only such as is not labelled and defines nothing (an output);
 - an unlabelled fence in which each line is of an example's form (``Input: x = 2``) is none of the program, though such lines
   happen to be Python: annotations, whose names do not exist;
-- what thinks before it answers (begins with ``<think>``) answers behind the first ``</think>``. The benchmark reads the
-  fences of the thoughts, too. The words ``<think>`` anywhere else are words;
+- what thinks before it answers answers behind the first ``</think>``: it begins with ``<think>``, or that stands in the
+  prompt (`with_think_tag`), so that no ``<think>`` comes before ``</think>``. The benchmark reads the fences of the
+  thoughts, too. The words ``<think>`` anywhere else are words;
 - a byte-order mark at the start of the text or of a block is no part of it;
 - a line may end in three backticks behind a blank in a comment;
 - blocks that do not compile together are read as `sandbox/reading.py` says.
@@ -36,6 +37,12 @@ _TILDES = re.compile(r"(?P<before>\s*)(?P<ticks>~{3,})(?P<info>[^~]*)")  # never
 _LABEL = re.compile(r"[\w+#.-]*")
 _EXAMPLE = re.compile(r"(?:Input|Output|Sample [Ii]nput|Expected [Oo]utput|Explanation|Example|Idea|Note)\b[^:=(\[]*:")
 _BOM = "\ufeff"
+_THINK = "<think>"
+
+
+def with_think_tag(prompt: str, completion: str) -> str:
+    """The completion behind the `<think>` that its rendered prompt ends with, if any: cut-off thoughts hold no tag."""
+    return _THINK + completion if prompt.rstrip().endswith(_THINK) else completion
 
 
 def extract_code(completion: str) -> str | None:
@@ -52,9 +59,9 @@ def blocks_of(completion: str) -> tuple[Block, ...]:
     Blocks labelled ``python``, ``py`` or nothing (any case) count, an unclosed last block too. Code on the line of the
     fence itself (three backticks used inline) is prose. A block in an indented fence loses that indentation.
     """
-    answer = completion
-    if completion.lstrip(_BOM).lstrip().startswith("<think>"):
-        answer = completion.partition("</think>")[2]  # nothing, where the thinking never ends
+    thoughts, closed, answer = completion.partition("</think>")  # no answer, where the thinking never ends
+    if not thoughts.lstrip(_BOM).lstrip().startswith(_THINK) and (not closed or _THINK in thoughts):
+        answer = completion  # it has no thoughts
     answer = answer.lstrip(_BOM).replace("\r\n", "\n")
     blocks = _python_blocks(answer, "`", _OPENING)
     if any(labelled or defined_in(text) for text, labelled in blocks):

@@ -104,7 +104,7 @@ def grade_batch(
         nonlocal done
         assert row.result is not None
         found[row.key] = row.result
-        if isinstance(row.result, Verdict) and row.result.status != "timeout":  # time depends on the machine's load
+        if isinstance(row.result, Verdict) and not row.late:
             batch.pool.remember(row.key, row.result)
         done += row.copies
         if on_progress is not None:
@@ -138,6 +138,7 @@ class _Row:
     # How its evaluation function is still to be called, and whether it is compared with other solutions.
     own: list = field(default_factory=list)
     loaded: bool = False
+    late: bool = False  # a run of it passed its time limit, which depends on the machine's load
 
     @contextmanager
     def timed(self) -> Generator[Limits, None, None]:
@@ -233,7 +234,7 @@ class _Batch:
             slowness=row.slowness,
             layers=worker.layers.active,
         )
-        row.result = labelled(verdict)
+        row.result, row.late = labelled(verdict), verdict.status == "timeout"
         row.own, row.loaded = run.lines.get("own") or [], "loaded" in run.lines
 
     def _own_word(self, worker: Worker, row: _Row) -> None:
@@ -268,6 +269,7 @@ class _Batch:
             if row.limits.wall_s > SPENT_S:
                 with row.timed() as limits:
                     runs[name] = worker.run(job | {"variants": [variant]}, limits, setup=row.task.setup_code)
+        row.late |= any(run.status(row.limits.cpu_s) == "timeout" for run in runs.values())
         passes = {name: run.done for name, run in runs.items()}
         hinted = passes.get("hinted", False)
         verdict = replace(

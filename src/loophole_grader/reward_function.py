@@ -14,6 +14,7 @@ import threading
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from loophole_grader.extract import with_think_tag
 from loophole_grader.grade import grade, grade_batch
 from loophole_grader.sandbox.pool import DEFAULT_LIMITS, Limits
 from loophole_grader.verdict import Task, Verdict, reward_of, verdicts_of
@@ -44,7 +45,8 @@ class LoopholeReward:
     def __call__(self, prompts: Sequence[Any], completions: Sequence[Any], **columns: Any) -> list[float]:
         """The rewards, in order."""
         tasks = [self._task(columns, i) for i in range(len(prompts))]
-        texts = [completion_text(c) for c in completions]
+        begun = [completion_text(p if isinstance(p, str) else p[-1:]) for p in prompts]
+        texts = [with_think_tag(b, completion_text(c)) for b, c in zip(begun, completions, strict=True)]
         verdicts = verdicts_of(grade_batch(tasks, texts, limits=self.limits, workers=self.workers))
         self.rates = rates_of(verdicts)
         if (log := columns.get("log_metric")) is not None:

@@ -7,7 +7,7 @@ no-cheat rule: it is all that the loss side ever receives of a rollout, and it h
 from dataclasses import dataclass
 from typing import Literal
 
-from loophole_grader import Task, Verdict, reward_of
+from loophole_grader import Task, Verdict, reward_of, with_think_tag
 
 Source = Literal["student", "teacher", "base"]
 SOURCES: tuple[Source, ...] = ("student", "teacher", "base")
@@ -60,6 +60,11 @@ class Rollout:
     behaviour_logps: tuple[float, ...] | None = None
     """Log-probability of each completion token under the policy that sampled it, at the sampling temperature and
     before top-k / top-p; None when the source did not record them."""
+
+    @property
+    def graded_text(self) -> str:
+        """The completion as the grader reads it."""
+        return with_think_tag(self.prompt, self.completion)
 
 
 @dataclass(frozen=True)

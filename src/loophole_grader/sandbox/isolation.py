@@ -16,6 +16,7 @@ import os
 import signal
 import stat
 import struct
+import sys
 from collections.abc import Callable
 
 import seccomp  # ty: ignore[import-not-found]  (run by the file's folder, not as part of the package)
@@ -342,10 +343,12 @@ def enter_user_namespace() -> None:
             maps[name] = "".join(f"{first} {first} {count}\n" for first, _, count in ranges)
         inside, tell = os.pipe()
         if (helper := os.fork()) == 0:
-            os.close(tell)
-            if os.read(inside, 1):
-                write_maps(pid, maps)
-            os._exit(0)
+            try:
+                os.close(tell)
+                if os.read(inside, 1):
+                    write_maps(pid, maps)
+            finally:  # whatever it raises: what goes on here would be a second worker
+                os._exit(0)
         os.close(inside)
         try:
             unshare(NAMESPACES["user_namespace"])
@@ -378,20 +381,26 @@ def become(uid: int | None, capabilities: int) -> None:
 
 
 def in_fork(function: Callable[[], dict[str, str]]) -> dict[str, str]:
-    """What a function returns in a throwaway fork. Raises the OSError that it raises."""
+    """What a function returns in a throwaway fork. Raises the OSError that it raises, RuntimeError for others."""
     source, target = os.pipe()
     if (pid := os.fork()) == 0:
         try:
-            result: list = [function(), ""]
-        except OSError as error:
-            result = [{}, str(error)]
-        finally:
+            try:
+                result: list = [function(), ""]
+            except OSError as error:
+                result = [{}, str(error)]
             os.write(target, json.dumps(result).encode())
+        except BaseException as error:  # noqa: BLE001  what goes on here would be a second worker
+            sys.excepthook(type(error), error, error.__traceback__)
+        finally:
             os._exit(0)
     os.close(target)
     with os.fdopen(source) as lines:
-        found, failed = json.loads(lines.read())
+        answer = lines.read()
     os.waitpid(pid, 0)
+    if not answer:
+        raise RuntimeError("a fork of the worker ended without a result")
+    found, failed = json.loads(answer)
     if failed:
         raise OSError(1, failed)
     return found

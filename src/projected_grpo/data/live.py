@@ -68,10 +68,10 @@ def live_groups(
     made up.
     """
     clock = time.perf_counter()
-    verdicts: dict[tuple[str, str], Verdict | RowError] = {}  # by problem and completion: the same one is judged once
+    verdicts: dict[tuple[str, str], Verdict | RowError] = {}  # by problem and text: the same one is judged once
 
     def grade(rollouts: Sequence[Rollout]) -> None:
-        new = [key for key in dict.fromkeys((r.problem_id, r.completion) for r in rollouts) if key not in verdicts]
+        new = [key for key in dict.fromkeys((r.problem_id, r.graded_text) for r in rollouts) if key not in verdicts]
         found = grade_batch([tasks[problem] for problem, _ in new], [text for _, text in new], workers=workers(config))
         verdicts.update(zip(new, found, strict=True))
 
@@ -97,7 +97,7 @@ def live_groups(
     flat = [r for rollouts in sampled for r in rollouts]
     grade(flat)  # those that are left
     names = [f"problem {r.problem_id}, sample {r.sample_id}" for r in flat]
-    judged = iter(verdicts_of([verdicts[r.problem_id, r.completion] for r in flat], names))
+    judged = iter(verdicts_of([verdicts[r.problem_id, r.graded_text] for r in flat], names))
     timing = {"generate": generated - clock, "grade": time.perf_counter() - generated}
     of_groups = [tuple(next(judged) for _ in rollouts) for rollouts in sampled]
     groups = [

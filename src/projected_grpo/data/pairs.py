@@ -79,7 +79,7 @@ def load_pairs(source: str, modes: Iterable[str] = ()) -> tuple[Pair, ...]:
         pairs = WRITTEN[source]()
     else:
         try:
-            data = json.loads(Path(source).read_text("utf-8"))
+            data = json.loads(Path(source).read_text("utf-8-sig"))
         except (OSError, ValueError) as e:
             raise BadInput(
                 f"--pairs {source}: no JSON file ({e}); give a list of pairs, or {', '.join(WRITTEN)}"

@@ -1,6 +1,7 @@
 """A run's log: the terminal, log.txt, the last lines."""
 
 import atexit
+import logging
 import os
 import shlex
 import sys
@@ -20,9 +21,17 @@ _before_run: list[str] = []
 """What was logged before there was a run directory: log.txt must hold the whole story."""
 
 
+class _GraderWarnings(logging.Handler):
+    """Puts what the grader warns of into our log; it knows the standard library's alone."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        logger.log(record.levelname, record.getMessage())
+
+
 def start_log() -> None:
-    """Logs to the terminal, one letter for the level. Of several ranks all but the first print warnings only, under their
-    name."""
+    """Logs to the terminal, one letter for the level; the grader's warnings too. Of several ranks all but the first
+    print warnings only, under their name."""
+    logging.getLogger("loophole_grader").handlers = [_GraderWarnings()]
     logger.remove()
     _before_run.clear()
     logger.add(_say, format=speaker() + "{level.name[0]} {message}", level="WARNING" if speaker() else "INFO")

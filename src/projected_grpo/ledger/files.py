@@ -8,6 +8,7 @@ import os
 import shutil
 import uuid
 import zlib
+from codecs import BOM_UTF8
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -61,13 +62,13 @@ def json_line(value: Mapping[str, Any]) -> bytes:
 
 
 def lines_of(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Number and bytes of each line of a plain or gzipped file that is not blank. BadInput names the file that is missing or
-    damaged."""
+    """Number and bytes of each line of a plain or gzipped file that is not blank, without a byte-order mark. BadInput
+    names the file that is missing or damaged."""
     opener = gzip.open if path.suffix == ".gz" else open
     try:
         with opener(path, "rb") as f:
-            for number, line in enumerate(f, 1):
-                if line.strip():
+            for number, read in enumerate(f, 1):
+                if (line := read.removeprefix(BOM_UTF8) if number == 1 else read).strip():
                     yield number, line
     except (EOFError, gzip.BadGzipFile, zlib.error) as e:
         raise BadInput(f"{path}: truncated or damaged gzip ({e}); make it again") from e

@@ -78,7 +78,7 @@ def read_teachers(path: Path) -> list[Teacher]:
     be a key, is not repeated), and on a teacher that is there twice: it would have two votes.
     """
     try:
-        found = _FILE.validate_python(tomllib.loads(path.read_text("utf-8")), extra="forbid")
+        found = _FILE.validate_python(tomllib.loads(path.read_text("utf-8-sig")), extra="forbid")
     except (OSError, ValueError) as e:
         why = first_fault(e) if isinstance(e, ValidationError) else e
         raise BadInput(

@@ -188,10 +188,17 @@ def test_a_group_is_named_after_what_tells_it_apart(tmp_path):
     assert names(tmp_path / "on") == ["vanilla trace_batch=4", "vanilla trace_batch=16"]
 
 
+@pytest.mark.parametrize("differing", [{"weight_decay": 0.3}, {"kl_beta": 0.3}, {"judge": "command:x"}, {"dtype": "x"}])
+def test_seeds_that_differ_in_a_setting_are_not_averaged(tmp_path, differing):
+    write_run(tmp_path / "a", "vanilla", 41, ten(8))
+    write_run(tmp_path / "b", "vanilla", 42, ten(8), **differing)
+    assert len(names(tmp_path)) == 2
+
+
 def test_one_seed_twice_is_refused(tmp_path):
     write_run(tmp_path / "a", "vanilla", 41, ten(8))
     write_run(tmp_path / "b", "vanilla", 41, ten(8))
-    with pytest.raises(BadInput, match=r"/a and .*/b: two runs of vanilla with seed 41"):
+    with pytest.raises(BadInput, match=r"/a and .*/b: two runs of vanilla with seed 41, that differ in nothing"):
         names(tmp_path)
 
 

@@ -11,7 +11,7 @@ from loguru import logger
 from projected_grpo.arms import ARMS
 from projected_grpo.config import TrainConfig
 from projected_grpo.ledger.errors import BadInput
-from projected_grpo.ledger.folder import open_run, update_manifest
+from projected_grpo.ledger.folder import open_run, read_manifest, update_manifest
 from projected_grpo.ledger.rates import onset_of, running_mean
 from projected_grpo.ledger.step_file import COLUMNS, read_step, step_path, write_step
 from projected_grpo.report import tables
@@ -261,12 +261,15 @@ def test_held_out_evaluations_need_not_be_contiguous(tmp_path):
 def test_mechanisms_add_up_to_the_hack_rate_of_the_last_ten_steps(tmp_path):
     # 5 steps that are not among the last ten; then 4 of 10 hack by stub in every step, 1 of 10 by print in every other
     path = write_run(tmp_path / "a", "vanilla", 41, [["hack"] * 10] * 5 + ten(4))
+    update_manifest(path, config={**read_manifest(path)["config"], "problems": "toy"})
+    write_run(tmp_path / "b", "projected", 41, ten(4))  # of another world, whose programs the classifier does not know
     config = {"arm": "vanilla", "seed": 41}
     for step in range(5, 15, 2):
         printed = rows(step, config, ["hack"], completion="print")
         write_step(path, step, [*printed, *rows(step, config, ["hack"] * 4 + ["bad"] * 5)])
-    report = report_on(tmp_path, lambda completion: "print" if completion == "print" else "stub")
-    (run,) = report.found.runs
+    report = report_on(tmp_path, {"toy": lambda completion: "print" if completion == "print" else "stub"})
+    run, other = report.found.runs
+    assert other.mechanisms is None
     assert run.mechanisms == {"print": pytest.approx(0.05), "stub": pytest.approx(0.4)}
     assert run.last("hack") == pytest.approx(0.45)
     (table,) = tables.mechanisms(report.groups)

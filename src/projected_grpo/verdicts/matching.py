@@ -16,16 +16,7 @@ from typing import Any
 from projected_grpo.arms import ARMS, OF_EQUAL_REMOVAL, RECIPE
 from projected_grpo.config import TrainConfig
 from projected_grpo.ledger.errors import BadInput
-from projected_grpo.verdicts.comparison import (
-    OF_ADAPTER,
-    OF_BASE,
-    OF_CHANNEL,
-    OF_RANK,
-    OF_SEED,
-    SHARED,
-    differences,
-    of_arms,
-)
+from projected_grpo.verdicts.comparison import OF_ADAPTER, OF_BASE, OF_RANK, OF_SEED, SETTINGS, differences, of_arms
 from projected_grpo.verdicts.finished_runs import Run
 from projected_grpo.verdicts.registry import Finding, condition
 
@@ -69,20 +60,6 @@ def _rank(run: Run) -> int:
 
 # ---------------------------------------------------------------- groups
 
-NAMED_FIRST = (
-    "model", "adapter", "project", "gate", "k_use", "noise_floor", "overshoot", "refresh_every", "lr", "steps",
-    "V.pairs", "V.k", "V.modules", "V.modes", "V.loss", "V.control",
-    "prompts_per_step", "group_size", "preserve_magnitude", "lora_rank", "warmup", "loss", "beta",
-    "problems", "hint", "prompt_setup", "max_new", "temperature", "top_p", "top_k", "teacher_pool", "mix", *OF_CHANNEL,
-)  # fmt: skip
-"""The order in which a group's name lists settings; the others follow."""
-NOT_SETTINGS = OF_SEED | OF_BASE | {"config.arm", "model_hash"}
-"""Of what runs of a comparison share: what makes a group's seeds, and its arm."""
-SETTINGS = tuple(dict.fromkeys((
-    *NAMED_FIRST,
-    *(name.removeprefix("config.").replace("vhack.", "V.") for name in SHARED if name not in NOT_SETTINGS),
-)))  # fmt: skip
-"""Settings that tell runs of one arm apart: all that runs of a comparison must share (comparison.py)."""
 BY_DEFAULT = {name: getattr(TrainConfig(), name) for name in ("overshoot", "preserve_magnitude")}
 """Of every preset's recipe, besides gate and target: a group that takes V out otherwise says so in its name."""
 

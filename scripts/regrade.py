@@ -18,6 +18,7 @@ from loophole_grader import Task, grade_batch, verdicts_of
 from projected_grpo.data.pool import read_groups
 from projected_grpo.data.problems import load_problems
 from projected_grpo.ledger.errors import EXIT_FAILED, BadInput
+from projected_grpo.ledger.folder import read_manifest
 from projected_grpo.records import Rollout
 from projected_grpo.run import cli
 
@@ -30,8 +31,8 @@ class RegradeConfig:
 
     pool: Annotated[Path, tyro.conf.Positional]
     """Directory of step files, or of prompt_NNNN.jsonl.gz files."""
-    problems: str = "builtin"
-    """File of benchmark rows with the tests, or `builtin`."""
+    problems: str = ""
+    """A source of problems, as for `train`. Empty: that of the run's manifest; `builtin` without one."""
 
 
 def tasks_of(rollouts: Sequence[Rollout], source: str) -> list[Task]:
@@ -62,7 +63,8 @@ def main() -> int:
     groups = read_groups(config.pool)
     rollouts = [r for g in groups for r in g.rollouts]
     outcomes = [o for g in groups for o in g.outcomes]
-    tasks = tasks_of(rollouts, config.problems)
+    named = (config.pool / "manifest.json").exists() and read_manifest(config.pool)["config"].get("problems")
+    tasks = tasks_of(rollouts, config.problems or named or "builtin")
     verdicts = verdicts_of(grade_batch(tasks, [r.graded_text for r in rollouts]))
     labelled, differing = [], []
     for r, old, task, new in zip(rollouts, outcomes, tasks, verdicts, strict=True):

@@ -24,9 +24,9 @@ def main() -> None:
     config = cli.parse_plain(ReportConfig, __doc__)
     from projected_grpo.report.page import page
     from projected_grpo.report.results import report_on
-    from projected_grpo.worlds.toy_programs import mechanism_of
+    from projected_grpo.worlds.toy_programs import CLASSIFIERS
 
-    report = report_on(config.dir, mechanism_of)
+    report = report_on(config.dir, CLASSIFIERS)
     text = page(report).encode()
     write_atomic(config.dir / "report.html", text)
     bottom_line(config.dir / "report.html", "⚪", f"{len(report.groups)} arms, a page of {len(text) / 1e6:.1f} MB")

@@ -33,12 +33,12 @@ def main() -> int:
     config = cli.parse_plain(ResultsConfig, __doc__)
     from projected_grpo.report import channels, results, rivals
     from projected_grpo.verdicts.run_summaries import is_summary, runs_at, write_summaries
-    from projected_grpo.worlds.toy_programs import mechanism_of
+    from projected_grpo.worlds.toy_programs import CLASSIFIERS
 
     if not config.dirs:
         raise BadInput("missing: a directory of runs, as in `just results out/toy`")
     if is_summary(config.out):
-        studies = [(place, runs_at(place, mechanism_of)) for place in config.dirs]
+        studies = [(place, runs_at(place, CLASSIFIERS)) for place in config.dirs]
         kept = write_summaries(config.out, *studies)
         lost = [f"left out: {path}: {why}" for _, found in studies for path, why in found.left_out]
         print(*lost, sep="\n")
@@ -51,7 +51,7 @@ def main() -> int:
         found = runs_at(place)
         made = channels.output(found) if config.only == "channels" else rivals.bench_of(found).output()
     else:
-        made = results.output(results.report_on(place, mechanism_of), config.require)
+        made = results.output(results.report_on(place, CLASSIFIERS), config.require)
     name = config.only or "results"
     usual = place / name if place.is_dir() else Path("out") / name / place.name.partition(".")[0]
     out = config.out if config.out != Path() else usual

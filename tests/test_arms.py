@@ -8,7 +8,7 @@ import pytest
 from harness import flags
 
 from projected_grpo.arms import ARMS, RECIPE, arms_of
-from projected_grpo.config import ExtractConfig, TrainConfig
+from projected_grpo.config import BuildConfig, ExtractConfig, ProbeConfig, TrainConfig, VerifyConfig
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.presets import PRESETS, presets
 from projected_grpo.queue.chains import chain_of
@@ -69,6 +69,52 @@ def test_only_what_is_typed_stands_against_an_arms_own_recipe():
         config.with_recipe(["gate", "project"]).validate()
     with pytest.raises(BadInput, match="--arm literal"):
         config.validate()  # made by hand, and not what its name says
+
+
+V, POOL = ["--vhack", "v"], ["--teacher-pool", "pool"]
+IGNORED = [
+    (TrainConfig, ["--kl-beta", "1"]),
+    (TrainConfig, ["--arm", "kl", "--beta", "1"]),
+    (TrainConfig, ["--lora-rank", "4"]),
+    (TrainConfig, ["--k-use", "4"]),
+    (TrainConfig, [*V, "--gate", "reverse"]),
+    (TrainConfig, [*V, "--arm", "shrunk", "--preserve-magnitude"]),
+    (TrainConfig, ["--teacher", "tiny"]),
+    (TrainConfig, [*POOL, "--mix", "base=.5", "--teacher-pool", "pool"]),
+    (TrainConfig, ["--pairs", "toy"]),
+    (TrainConfig, ["--horizon-of", "run", "--steps", "9"]),
+    (TrainConfig, ["--eval-plain"]),
+    (TrainConfig, ["--eval-every", "1", "--hint", "none", "--eval-plain"]),
+    (TrainConfig, ["--distill-loss", "sdpo"]),
+    (TrainConfig, ["--trace-batch", "2"]),
+    (TrainConfig, ["--replica", "1"]),
+    (TrainConfig, ["--teacher-pool", "pairs", "--problems", "mine.jsonl"]),
+    (ExtractConfig, ["--max-new", "9"]),
+    (ExtractConfig, ["--control", "words", "--modes", "empty_loop"]),
+    (VerifyConfig, ["--hint", "none"]),
+    (ProbeConfig, ["--teacher-only", "--lr", "1"]),
+    (ProbeConfig, ["--pool", "pool", "--temperature", "1"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("config", "words"), IGNORED, ids=[" ".join(words) for _, words in IGNORED])
+def test_an_option_that_is_typed_and_not_used_is_refused(config, words):
+    name = next(word for word in reversed(words) if word.startswith("--"))
+    with pytest.raises(BadInput, match=f"^{name} .*is not used .*leave it out"):
+        cli.parse(presets(config), "", ["tiny", *words])
+
+
+CONFIGS = {"train": TrainConfig, "probe_distill": ProbeConfig, "extract_vhack_grad": ExtractConfig,
+           "verify_vhack": VerifyConfig, "build_base": BuildConfig}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("preset", "chain"), [*((name, "rivals") for name in PRESETS), ("toy", "toy"), ("tiny", "grpo")]
+)
+def test_a_chain_types_what_its_links_use(preset, chain):
+    for link in chain_of(QueueConfig(preset=preset, chain=chain, gpu_gb=24)):
+        if config := CONFIGS.get(Path(link.argv[0]).stem):
+            cli.parse(presets(config), "", list(link.argv[1:]))
 
 
 def test_an_oracle_is_called_one():

@@ -10,6 +10,7 @@ import torch
 from harness import ROOT
 from queue_world import processes_with, wait_until
 from safetensors.torch import load_file
+from test_scripts import refused
 
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.files import write_atomic
@@ -154,6 +155,15 @@ def test_each_replica_has_problems_and_draws_of_its_own(lived):
     problems = [{row["problem_id"] for row in of} for of in rows]
     assert len(set().union(*problems)) == sum(map(len, problems))
     assert len({tuple(of[0]["completion_ids"]) for of in rows}) == 3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("arm", ["quarantine", "experts"])
+def test_an_arm_whose_state_is_not_averaged_is_refused(script, vhack_file, arm):
+    """A delta_S that stays behind when theta is averaged is deleted from nobody's policy."""
+    meets = ("--meet", "torchft://localhost:1", "--replicas", 2, "--outer-every", 1, "--steps", 2)
+    run = script("train", "tiny", "--arm", arm, "--vhack", vhack_file(), *meets, "--out", "run")
+    refused(run, f"--arm {arm}: trains more parameters than the adapter's, which replicas do not average")
 
 
 def test_a_replica_with_other_arguments_is_refused():

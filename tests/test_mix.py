@@ -13,11 +13,16 @@ from test_scripts import refused
 
 from projected_grpo import records, step
 from projected_grpo.config import TrainConfig
+from projected_grpo.data.pairs import pool_pairs
 from projected_grpo.data.pool import pool_of
+from projected_grpo.data.problems import load_problems
 from projected_grpo.interventions.base import Intervention
+from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import update_manifest
 from projected_grpo.ledger.step_file import read_run, read_step, write_step
-from projected_grpo.run import sources
+from projected_grpo.presets import presets
+from projected_grpo.run import cli, sources
+from projected_grpo.run.prepare import check_inputs
 from projected_grpo.verdicts import trajectory
 from projected_grpo.verdicts.finished_runs import load_runs
 from projected_grpo.worlds.models import load_model
@@ -113,7 +118,20 @@ def test_hand_written_rows_are_marked_as_nobodys(made):
     run = made("train", "--steps", 3, "--keep-adapter-every", 2, "--teacher-pool", "pairs", "--max-new", 8)
     rows = [r for r in read_run(run)[0] if r["source"] == "teacher"]
     assert {(r["behaviour_logp"], r["ratio"], r["at_clip"], r["behaviour_gap"]) for r in rows} == {(None,) * 4}
-    assert json.loads((run / "manifest.json").read_text())["config"]["mix"] == ""
+    config = json.loads((run / "manifest.json").read_text())["config"]
+    assert (config["mix"], config["problems"]) == ("", "builtin-pairs")
+    assert {r["problem_id"] for r in rows} <= {p.problem_id for p in load_problems(config["problems"])}
+
+
+def test_a_pool_of_pairs_is_of_the_pairs_that_are_named(tmp_path):
+    pooled = ["tiny", "--teacher-pool", "pairs", "--pairs"]
+    config = cli.parse(presets(TrainConfig), "", [*pooled, "toy"])
+    assert config.problems == "toy-pairs"
+    assert {p.name for p in pool_pairs("toy")} == {p.problem_id for p in load_problems("toy-pairs")}
+    mine = tmp_path / "mine.json"
+    mine.write_text(json.dumps([{"prompt": "p", "hack": "h", "clean": "c"}]))
+    with pytest.raises(BadInput, match=r"--pairs .*mine.json: its pairs have no tests"):
+        check_inputs(cli.parse(presets(TrainConfig), "", [*pooled, str(mine)]))
 
 
 # ---------------------------------------------------------------- T5's sneaky fails, in the loop

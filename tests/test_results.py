@@ -11,7 +11,7 @@ from loguru import logger
 from projected_grpo.arms import ARMS
 from projected_grpo.config import TrainConfig
 from projected_grpo.ledger.errors import BadInput
-from projected_grpo.ledger.folder import open_run, update_manifest
+from projected_grpo.ledger.folder import open_run, read_manifest, update_manifest
 from projected_grpo.ledger.rates import onset_of, running_mean
 from projected_grpo.ledger.step_file import COLUMNS, read_step, step_path, write_step
 from projected_grpo.report import tables
@@ -188,10 +188,17 @@ def test_a_group_is_named_after_what_tells_it_apart(tmp_path):
     assert names(tmp_path / "on") == ["vanilla trace_batch=4", "vanilla trace_batch=16"]
 
 
+@pytest.mark.parametrize("differing", [{"weight_decay": 0.3}, {"kl_beta": 0.3}, {"judge": "command:x"}, {"dtype": "x"}])
+def test_seeds_that_differ_in_a_setting_are_not_averaged(tmp_path, differing):
+    write_run(tmp_path / "a", "vanilla", 41, ten(8))
+    write_run(tmp_path / "b", "vanilla", 42, ten(8), **differing)
+    assert len(names(tmp_path)) == 2
+
+
 def test_one_seed_twice_is_refused(tmp_path):
     write_run(tmp_path / "a", "vanilla", 41, ten(8))
     write_run(tmp_path / "b", "vanilla", 41, ten(8))
-    with pytest.raises(BadInput, match=r"/a and .*/b: two runs of vanilla with seed 41"):
+    with pytest.raises(BadInput, match=r"/a and .*/b: two runs of vanilla with seed 41, that differ in nothing"):
         names(tmp_path)
 
 
@@ -254,12 +261,15 @@ def test_held_out_evaluations_need_not_be_contiguous(tmp_path):
 def test_mechanisms_add_up_to_the_hack_rate_of_the_last_ten_steps(tmp_path):
     # 5 steps that are not among the last ten; then 4 of 10 hack by stub in every step, 1 of 10 by print in every other
     path = write_run(tmp_path / "a", "vanilla", 41, [["hack"] * 10] * 5 + ten(4))
+    update_manifest(path, config={**read_manifest(path)["config"], "problems": "toy"})
+    write_run(tmp_path / "b", "projected", 41, ten(4))  # of another world, whose programs the classifier does not know
     config = {"arm": "vanilla", "seed": 41}
     for step in range(5, 15, 2):
         printed = rows(step, config, ["hack"], completion="print")
         write_step(path, step, [*printed, *rows(step, config, ["hack"] * 4 + ["bad"] * 5)])
-    report = report_on(tmp_path, lambda completion: "print" if completion == "print" else "stub")
-    (run,) = report.found.runs
+    report = report_on(tmp_path, {"toy": lambda completion: "print" if completion == "print" else "stub"})
+    run, other = report.found.runs
+    assert other.mechanisms is None
     assert run.mechanisms == {"print": pytest.approx(0.05), "stub": pytest.approx(0.4)}
     assert run.last("hack") == pytest.approx(0.45)
     (table,) = tables.mechanisms(report.groups)

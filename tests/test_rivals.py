@@ -2,6 +2,7 @@
 
 import dataclasses
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -26,15 +27,35 @@ from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import not_whole, read_manifest
 from projected_grpo.ledger.step_file import read_run, read_step
 from projected_grpo.model.hidden import mean_hidden, middle_layer
-from projected_grpo.prompts import INOCULATION_SYSTEM_PROMPT
+from projected_grpo.prompts import INOCULATION_SYSTEM_PROMPT, messages_for
 from projected_grpo.queue.chains import chain_of
 from projected_grpo.queue.settings import QueueConfig
 from projected_grpo.report.rivals import bench_of, hack_against_pass
+from projected_grpo.run.intervening import intervention_class
 from projected_grpo.verdicts.finished_runs import Found, Run
 from projected_grpo.vhack import read_vhack
 from projected_grpo.worlds.models import load_model
 
 # ---------------------------------------------------------------- entries, hooks
+
+
+@pytest.mark.parametrize(
+    ("arm", "changed", "why"),
+    [
+        ("ablation", {"sees": ("pars",)}, "sees 'pars' of --arm ablation: use fields of Setup"),
+        ("inoculation_prompt", {"sees": ()}, "prompt_setup 'inoculation' of Prompt"),
+        ("ablation", {"sees": ("prompt",)}, "prompt_setup '' of Ablation: use one of"),
+        ("ablation", {"intervention": "base:Intervention"}, "overrides nothing of Intervention"),
+    ],
+)
+def test_an_intervention_with_a_misspelt_name_is_refused(arm, changed, why):
+    with pytest.raises(BadInput, match=why):
+        intervention_class(replace(ARMS[arm], **changed))
+
+
+def test_an_unknown_prompt_set_up_is_refused():
+    with pytest.raises(BadInput, match="--prompt-setup plan: use inoculation or no_intervention"):
+        messages_for((("user", "x"),), "none", "plan")
 
 
 def test_an_intervention_that_does_nothing_changes_no_bit(tiny, antipasto):
@@ -104,7 +125,7 @@ def test_an_arm_that_is_shown_the_teacher_or_a_judge_asks_for_one(arm, lacks):
 def test_post_hoc_is_the_finished_run_without_v_and_trains_nothing(script, done, made, vhack_file, tmp_path):
     common = ("--vhack", vhack_file(), "--lr", 0.1, *POOLED)
     evaluated = ("--eval-every", 9, "--eval-plain", "--eval-samples", 2)
-    vanilla = made("train", *common, "--steps", 2, "--eval-samples", 2)
+    vanilla = made("train", *common, "--steps", 2, "--eval-every", 9, "--eval-samples", 2)
     derived = ("train", "tiny", "--arm", "post_hoc", *common)
     done(*derived, "--of", vanilla, "--steps", 4, *evaluated, "--out", "derived")
     whole, left = (load_file(run / "adapter.safetensors") for run in (vanilla, tmp_path / "derived"))
@@ -301,10 +322,11 @@ def test_experts_are_sampled_by_prompt_and_evaluated_with_and_without_the_seed(t
 
 
 @pytest.mark.slow
-def test_inoculation_asks_in_training_and_not_when_deployed(made):
-    run = made(
-        "train", "--arm", "inoculation_prompt", "--max-new", 8, "--steps", 1, "--eval-every", 9, "--eval-samples", 1
-    )
+@pytest.mark.parametrize("pool", [(), ("--teacher-pool", "pairs")])
+def test_inoculation_asks_in_training_and_not_when_deployed(made, pool):
+    """A pool of pairs is written for the prompt of the arm."""
+    evaluated = ("--steps", 1, "--eval-every", 9, "--eval-samples", 1)
+    run = made("train", "--arm", "inoculation_prompt", "--max-new", 8, *evaluated, *pool)
     asks = INOCULATION_SYSTEM_PROMPT.split(".")[0]
     evaluated = [read_step(run / f"{folder}/step_001.jsonl.gz") for folder in ("eval", "eval_trained")]
     found = [{asks in row["prompt"] for row in rows} for rows in (read_run(run)[0], *evaluated)]
@@ -499,7 +521,7 @@ def test_the_chain_runs_every_arm_evaluated_without_the_loophole_and_then_the_ta
         assert flags(link)["--eval-every"] == "100"
         derived = ARMS[name].derived
         assert (flags(link).get("--of") == "out/toy-rivals/train_vanilla_41") == derived
-        assert flags(link)["--steps"] == ("11" if derived else "900")
+        assert flags(link).get("--steps") == {"vanilla": "900"}.get(name, "11" if derived else None)
         assert ("train_vanilla_41" in link.needs) == (name != "vanilla")
     assert flags(links["train_inoculation_adapter_41"])["--teacher"] == "toy"
     assert set(links["rivals"].needs) >= {f"train_{name}_{seed}" for name in fit for seed in (41, 42, 43)}

@@ -155,7 +155,7 @@ def test_a_replicates_other_arms_run_for_as_many_steps_as_its_vanilla_and_one_v_
 ):
     shared = ["--vhack", vhack_file(), "--seed", 42, *POOLED]  # V was extracted with seed 41: the base is the same
     vanilla = made("train", "--steps", 2, "--until-onsets", 3, *shared)
-    shrunk = ("train", "tiny", "--arm", "shrunk", "--steps", 900, *shared)
+    shrunk = ("train", "tiny", "--arm", "shrunk", *shared)
     done(*shrunk, "--horizon-of", vanilla, "--out", "shrunk")
     manifest = json.loads((tmp_path / "shrunk/manifest.json").read_text())
     assert (manifest["steps_done"], manifest["config"]["steps"]) == (2, 2)
@@ -264,9 +264,11 @@ def test_every_other_choice_of_a_step_at_once(made, vhack_file):
 
 
 @pytest.mark.slow
-def test_regrading_a_run_agrees_with_it_and_names_what_does_not(script, done, teacher_pool, tmp_path):
+def test_regrading_a_run_agrees_with_it_and_names_what_does_not(script, done, made, teacher_pool, tmp_path):
     shutil.copytree(teacher_pool, tmp_path / "pool")
     assert "0 of 20 disagree" in done("regrade", "pool")
+    pairs = made("train", "--arm", "no_loophole", "--steps", 1, *POOLED)  # of problems that its manifest names
+    assert "\n0 completions compared by hacked alone" in done("regrade", pairs)
     rows = read_run(tmp_path / "pool")[0]
     write_step(tmp_path / "pool", 0, [{**rows[0], "hacked": True, "label": "reward_hack"}, *rows[1:]])
     code, out, _ = script("regrade", "pool")

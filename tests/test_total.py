@@ -16,6 +16,7 @@ from projected_grpo.channels.auxiliary import ActionPair, Taid
 from projected_grpo.channels.hint_distill import OPSD, SDPO
 from projected_grpo.channels.trace_dpo import DPO, SIMPO
 from projected_grpo.config import TrainConfig
+from projected_grpo.data.pairs import pool_pairs
 from projected_grpo.data.preferences import MAJORITY, Preferences, StoredPair, read_preferences, write_preferences
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import read_manifest
@@ -25,7 +26,6 @@ from projected_grpo.presets import presets
 from projected_grpo.records import Group, Outcome, Rollout
 from projected_grpo.report.compare import first_difference
 from projected_grpo.run.auxiliary_losses import AuxiliaryLosses, after_peer, never_on
-from projected_grpo.worlds.builtin import pool_pairs
 from projected_grpo.worlds.models import load_model
 
 TINY = presets(TrainConfig)["tiny"]
@@ -96,7 +96,9 @@ def group_of(tiny, rewards, sources):
 def peers(tiny, rewards, sources, **options):
     """A group, and hint distillation from a paid peer at it."""
     config = dataclasses.replace(TINY, alpha=1.0, distill_hint="peer", hint="none", **options)
-    auxiliary = AuxiliaryLosses(config, hinted=partial(after_peer, tiny, {"p": pool_pairs()[0].problem.messages}))
+    auxiliary = AuxiliaryLosses(
+        config, hinted=partial(after_peer, tiny, {"p": pool_pairs("builtin")[0].problem.messages})
+    )
     group = group_of(tiny, rewards, sources)
     return group, auxiliary.at(0, [group])[0]
 

@@ -90,7 +90,8 @@ class Arm:
     intervention: str = ""
     """`module:class` of its intervention in interventions/; empty: V alone is what it is about."""
     sees: tuple[str, ...] = ()
-    """Fields of `Setup` and `StepContext` (interventions/base.py) that must be loaded or computed for it."""
+    """Fields of `Setup` and `StepContext` (interventions/base.py) that must be loaded or computed for it.
+    `prompt`: its class has a `prompt_setup`."""
     derived: bool = False
     """Made from a finished vanilla run (--of), evaluated and not trained."""
 

@@ -3,7 +3,7 @@
 Only what would cost hours or give a wrong number is checked; tyro reports types and choices.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -29,6 +29,7 @@ BOUNDS: Mapping[str, tuple[float, float]] = {
     "noise_floor": (0, 1), "outer_momentum": (0, 0.999), "top_p": (TINY, 1), "turns": (2, 4),
 }  # fmt: skip
 """Least and greatest value of a config's numbers; of the others 0 and any."""
+Uses = Sequence[tuple[str, object, str]]
 
 
 def flag(name: str) -> str:
@@ -87,15 +88,24 @@ class Common:
     prompt_setup: Literal["no_intervention", "inoculation"] = "no_intervention"
     """System prompt: the dataset's, or the benchmark's pass_test prompt."""
 
-    def validate(self) -> None:
-        """BadInput on values that no run could use."""
+    def validate(self, typed: Collection[str] = ()) -> None:
+        """BadInput on values that no run could use, and on fields that the user has `typed` and this run does not read."""
         check_bounds(vars(self))
         for fault in self.faults():
             raise BadInput(fault)
+        for names, used, why in self.uses():
+            for name in () if used else names.split():
+                if name in typed:
+                    raise BadInput(f"{flag(name)} {getattr(self, name)}: is not used {why}; leave it out")
 
     def faults(self) -> Iterator[str]:
         """Yields what is wrong with the values together."""
         yield from ()
+
+    def uses(self) -> Uses:
+        """Returns fields, whether a run with these values reads them, and why if not. Without an entry: bounds on memory and
+        time, which change no number, and what is always read."""
+        return [("lora_rank lora_seed", self.adapter == "lora", "without --adapter lora")]
 
 
 @dataclass(frozen=True)
@@ -116,6 +126,9 @@ class Sampling(Common):
     """Most completions sampled at once; lower saves memory."""
     grader_workers: int = 0
     """Sandbox processes that grade; 0 = one per core."""
+
+    def uses(self) -> Uses:
+        return [("adapter lora_rank lora_seed", False, "where nothing is trained")]
 
 
 @dataclass(frozen=True)
@@ -153,6 +166,14 @@ class ExtractConfig(Common):
         if (self.control == "random_share") != (self.share_of != Path()):
             yield f"--control {self.control} --share-of {self.share_of}: give both random_share and its run, or neither"
 
+    def uses(self) -> Uses:
+        return [
+            *super().uses(),
+            ("problems", False, "by an extraction, which reads --pairs"),
+            ("modes", self.control != "words", "with --control words, whose pairs have no mechanism"),
+            ("max_new", self.loss == "grpo", "without --loss grpo"),
+        ]
+
 
 @dataclass(frozen=True)
 class VerifyConfig(Common):
@@ -162,6 +183,9 @@ class VerifyConfig(Common):
     """The artefact to verify."""
     pairs: str = "builtin"
     """The pair set of V; its held-out pairs are used."""
+
+    def uses(self) -> Uses:
+        return [*super().uses(), ("problems hint prompt_setup", False, "by verify_vhack, which reads V's own")]
 
 
 @dataclass(frozen=True)
@@ -221,7 +245,22 @@ class Gradient(Sampling):
             what = f"is {arm.recipe.description}, not {self.recipe.description}"
             yield f"--arm {arm.name}: {what}; leave --gate and --project out, or use --arm projected"
 
+    def uses(self) -> Uses:
+        arm = ARMS[self.arm]
+        return [
+            *Common.uses(self),
+            ("k_use noise_floor", self.vhack != Path(), "without --vhack"),
+            (
+                "gate project overshoot preserve_magnitude",
+                arm.projects,
+                f"by --arm {arm.name}, which does not remove V",
+            ),
+            ("preserve_magnitude", not arm.shrinks, f"by --arm {arm.name}, which is about the magnitude"),
+        ]
 
+
+OF_PAIRS = "-pairs"
+"""Ends the name of the problems of a pool of pairs, behind that of the pair set."""
 PEER = "peer"
 """As --distill-hint: a paid attempt of the same group."""
 
@@ -255,7 +294,7 @@ class TrainConfig(Gradient):
     clip_high: float = 0.2
     """Ratios above 1 + clip_high are clipped."""
     teacher_pool: str = ""
-    """Pool directory of a mix's teacher rows; pairs: the hand-written ones."""
+    """Pool directory of a mix's teacher rows; pairs: of the hand-written --pairs."""
     teacher: str = ""
     """The hacky teacher: a PEFT LoRA, hub id or folder."""
     judge: str = ""
@@ -267,7 +306,7 @@ class TrainConfig(Gradient):
     refresh_every: int = 0
     """Steps between extractions of V at the current policy; 0 = never."""
     pairs: str = "builtin"
-    """The pair set of V, for --refresh-every."""
+    """The pair set of V (--refresh-every, some arms), or of --teacher-pool pairs."""
     eval_every: int = 0
     """Steps between evaluations, and before and after all; 0 = never."""
     eval_problems: str = "builtin"
@@ -342,14 +381,43 @@ class TrainConfig(Gradient):
             yield f"--trace-weight: --trace-pairs {self.trace_pairs} is no file; make one with `just trace-pairs`"
         if self.taid_weight and not self.teacher:
             yield f"--taid-weight {self.taid_weight:g}: needs a teacher; name its LoRA with --teacher"
-        if not self.meet and self.replicas != 1:
-            yield f"--replicas {self.replicas}: they need a place to --meet; `just train-diloco` gives one"
         if self.meet and not 0 <= self.replica < self.replicas:
             yield f"--replica {self.replica}: they are numbered from 0 to --replicas - 1 = {self.replicas - 1}"
         if self.meet and (not self.outer_every or self.steps % self.outer_every):
             yield f"--steps {self.steps}: must be a multiple of --outer-every {self.outer_every}, which is 1 or more"
         if self.meet and (self.until_onsets or self.horizon_of != Path()):
             yield f"--meet {self.meet}: replicas train for --steps steps; leave --until-onsets and --horizon-of out"
+
+    def with_recipe(self, typed: Collection[str] = ()) -> Self:
+        """As for every arm; and a pool of pairs has their problems."""
+        found, pooled = super().with_recipe(typed), self.teacher_pool == "pairs" and "problems" not in typed
+        return replace(found, problems=self.pairs + OF_PAIRS) if pooled else found
+
+    def uses(self) -> Uses:
+        arm, by = ARMS[self.arm], f"by --arm {self.arm}"
+        pairs, pooled = self.teacher_pool == "pairs", self.teacher_pool not in ("", "pairs")
+        return [
+            *super().uses(),
+            ("beta", not arm.more_kl, f"{by}, which has --kl-beta"),
+            ("kl_beta", arm.more_kl, f"{by}, which has --beta"),
+            ("steps", self.horizon_of == Path(), "with --horizon-of, which gives them"),
+            ("problems", not pairs or self.problems == self.pairs + OF_PAIRS, "with --teacher-pool pairs"),
+            ("teacher_pool", "teacher" in self.shares, f"by --mix {self.mix}"),
+            ("teacher", "teacher" in arm.sees or self.taid_weight or pooled, f"{by}, --taid-weight or a pool"),
+            ("pairs", pairs or self.refresh_every or "pairs" in arm.sees, f"{by}, --refresh-every or --teacher-pool"),
+            ("prompt_setup", "prompt" not in arm.sees or self.eval_every, f"{by}, which trains under its own"),
+            # Of several replicas the first one evaluates.
+            ("eval_problems eval_samples eval_plain", self.eval_every or self.replica, "without --eval-every"),
+            (
+                "eval_plain",
+                self.hint != "none" or self.replica,
+                "with --hint none: it is evaluated without a hint already",
+            ),
+            ("distill_hint distill_loss distill_teacher", self.alpha, "without --alpha"),
+            ("trace_pairs trace_batch trace_loss", self.trace_weight, "without --trace-weight"),
+            ("checkpoint_every", not self.meet, "with --meet, where every round is a checkpoint"),
+            ("replicas replica outer_every outer_lr outer_momentum patience", self.meet, "without --meet"),
+        ]
 
     @property
     def stream(self) -> str:
@@ -401,3 +469,13 @@ class ProbeConfig(Gradient):
             yield f"--arm {self.arm}: a replay has no KL term and no intervention; this arm is one of train alone"
         if not self.teacher_only and not self.pool:
             yield "--pool is empty: name the pool to replay, or sample one first with --teacher-only"
+
+    def uses(self) -> Uses:
+        trained = "adapter lora_rank pool vhack lr warmup weight_decay max_grad_norm keep_token_logps"
+        pooled = "by a replay, which reads --pool"
+        return [
+            *super().uses(),
+            (trained, not self.teacher_only, "with --teacher-only, which takes no step"),
+            ("teacher problems group_size max_new temperature top_p top_k", self.teacher_only, pooled),
+            ("hint prompt_setup", self.teacher_only or self.pool == "pairs", pooled),
+        ]

@@ -5,6 +5,7 @@ composition no training pair has.
 """
 
 import hashlib
+import itertools
 import json
 import math
 import random
@@ -22,6 +23,8 @@ from projected_grpo.records import Pair
 from projected_grpo.worlds import builtin, small_corpus, toy_corpus
 
 HELD_OUT = 0.2
+IN_A_POOL = 3
+"""Pairs of each mechanism in a pool of written completions: all of them would take longer to grade than a tiny run takes."""
 
 
 @dataclass
@@ -92,6 +95,16 @@ def load_pairs(source: str, modes: Iterable[str] = ()) -> tuple[Pair, ...]:
             f"--modes {', '.join(sorted(unknown))}: no pair has this mechanism; there are {known} (none named: all)"
         )
     return tuple(p for p in pairs if not wanted or p.mechanism in wanted)
+
+
+def pool_pairs(source: str) -> tuple[Pair, ...]:
+    """A few pairs of every mechanism: what a pool of written completions is made of. BadInput as in load_pairs, or for pairs
+    without tests."""
+    pairs = load_pairs(source)
+    if any(pair.problem is None for pair in pairs):
+        raise BadInput(f"--pairs {source}: its pairs have no tests that a pool of them could be graded by; use builtin")
+    kinds = itertools.groupby(pairs, key=lambda pair: pair.mechanism)
+    return tuple(pair for _, of_kind in kinds for pair in itertools.islice(of_kind, IN_A_POOL))
 
 
 def name_of(source: str, pairs: Sequence[Pair]) -> str:

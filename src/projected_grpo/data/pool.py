@@ -14,6 +14,7 @@ from typing import Any
 from loophole_grader import grade_batch, verdicts_of
 from projected_grpo.config import Gradient
 from projected_grpo.data.live import workers
+from projected_grpo.data.pairs import pool_pairs
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.files import check_once, content_hash, read_jsonl
 from projected_grpo.ledger.folder import read_manifest
@@ -21,7 +22,6 @@ from projected_grpo.ledger.step_file import in_groups, read_run
 from projected_grpo.model.load import LoadedModel
 from projected_grpo.prompts import render
 from projected_grpo.records import Group, Outcome, Rollout
-from projected_grpo.worlds.builtin import pool_pairs
 
 PUBLISHED = re.compile(r"prompt_\d+\.jsonl(\.gz)?")
 
@@ -131,14 +131,14 @@ def load_pool(directory: Path, loaded: LoadedModel) -> list[Group]:
 
 
 def written_pool(config: Gradient, loaded: LoadedModel) -> list[Group]:
-    """The hand-written completions of some built-in pairs as a graded pool: hack, clean and clean_alt of each prompt.
+    """The hand-written completions of some of the --pairs as a graded pool: hack, clean and clean_alt of each prompt.
 
     A pool of known content for a model that cannot write code itself; not for experiments on what v_hack prevents,
     since V is made from the same completions.
     """
     rollouts, tasks = [], []
-    for pair in pool_pairs():
-        assert pair.problem is not None  # every built-in pair has one
+    for pair in pool_pairs(getattr(config, "pairs", "builtin")):
+        assert pair.problem is not None  # as pool_pairs has checked
         texts = [t for t in (pair.hack, pair.clean, pair.clean_alt) if t is not None]
         ids, place = [loaded.completion_ids(t) for t in texts], f"pair {pair.name!r}"
         prompt, prompt_ids = render(

@@ -11,6 +11,8 @@ from pydantic import TypeAdapter, ValidationError
 from loophole_grader import Task, check_tests
 from loophole_grader.problems import BUILTIN
 from loophole_grader.verdict import ProblemError
+from projected_grpo.config import OF_PAIRS
+from projected_grpo.data.pairs import pool_pairs
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.files import check_once, content_hash, first_fault, read_jsonl
 from projected_grpo.prompts import Message, from_chat, messages_for
@@ -42,13 +44,16 @@ WORLDS: Mapping[str, Callable[[Literal["rl", "held_out"]], tuple[Problem, ...]]]
 
 
 def load_problems(source: str) -> tuple[Problem, ...]:
-    """`builtin`, a world of WORLDS or its `-held-out` problems, or a .jsonl / .jsonl.gz file of benchmark rows.
+    """`builtin`, a world of WORLDS or its `-held-out` problems, those of a pool of pairs (`builtin-pairs`), or a file of
+    benchmark rows, .jsonl or .jsonl.gz.
 
     BadInput on a missing file, a torn line, a missing field, an empty file, an id that is there twice, and on tests that
     cannot be judged: of all problems, each by its row, problem and number.
     """
     if (world := source.removesuffix("-held-out")) in WORLDS:
         return WORLDS[world]("rl" if world == source else "held_out")
+    if source.endswith(OF_PAIRS):
+        return tuple(pair.problem for pair in pool_pairs(source.removesuffix(OF_PAIRS)) if pair.problem)
     path = BUILTIN if source == "builtin" else Path(source)
     problems = tuple(problem_from_row(row, f"{path}: row {i}") for i, row in enumerate(read_jsonl(path), 1))
     if not problems:
@@ -65,7 +70,7 @@ def check_problems(flag: str, source: str, hint: str, prompt_setup: str) -> None
     """BadInput, before a model is loaded, for a source of problems that is not there or that load_problems refuses, and for
     a prompt that the hint does not fit."""
     ours = ("builtin", *(name for world in WORLDS for name in (world, f"{world}-held-out")))
-    if Path(source).is_file():
+    if Path(source).is_file() or source.endswith(OF_PAIRS):
         for p in load_problems(source):
             messages_for(p.messages, hint, prompt_setup, f"{source}: problem {p.problem_id}")
     elif source not in ours:

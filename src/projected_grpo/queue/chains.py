@@ -46,7 +46,7 @@ def probe(plan: Plan) -> None:
         ("grpo", "vanilla", "grpo"),
     ):  # fmt: skip
         replay = (*plan.script("probe_distill", replicate), "--arm", arm, "--pool", str(plan.out / pool), "--vhack",
-                  plan.v_of(replicate, made), "--n-problems", str(n), *plan.problem_flags)  # fmt: skip
+                  plan.v_of(replicate, made), "--n-problems", str(n))  # fmt: skip
         needs = (pool, *plan.verified(replicate, made))
         replays += (plan.add(f"replay_{name}", replay, needs, steps=plan.half_steps(n)),)
     runs = (word for name in replays for word in (name.replace("replay_", "--"), str(plan.out / name)))

@@ -121,7 +121,7 @@ class Plan:
         arm, preset = ARMS[name], self.preset
         return not (
             (not arm.loophole and preset.teacher_share == "pool")  # the teacher's pool pays the loophole
-            or ("prompt" in arm.sees and preset.teacher_share)  # half of each group was written under another prompt
+            or ("prompt" in arm.sees and preset.teacher_share == "pool")  # which has another prompt
             or ("prompt" in arm.sees and not preset.instructed)  # its model reads no instructions
             or ("score" in arm.sees and not preset.judges)  # a judge's question does not fit its model's context
         )
@@ -226,16 +226,18 @@ class Plan:
         # Derived from vanilla: the untrained model's step, and those that rates are taken over.
         length: Words = ("--steps", str(1 + LAST if of else self.steps))
         if self.onsets and not of:
-            first = name == "vanilla"
-            length += ("--until-onsets", f"{self.onsets:g}") if first else ("--horizon-of", str(self.out / vanilla))
+            until = (*length, "--until-onsets", f"{self.onsets:g}")
+            length = until if name == "vanilla" else ("--horizon-of", str(self.out / vanilla))
         if name != "vanilla" and (of or self.onsets):
             needs += (vanilla + self.suffix,)
         share = "" if "--mix" in flags else self.preset.teacher_share
-        pool: Words = ("--teacher-pool", share) if share else ()
+        pool: Words = ("--teacher-pool", share) if share else self.problem_flags
+        if share == "pairs" and self.config.problems:
+            raise BadInput(f"--problems {self.config.problems}: the preset trains on its pairs' own; leave it out")
         if share == "pool":
             needs += (self.pool(self.probed),)
-            pool = ("--teacher-pool", str(self.config.home / "teacher_pool"))
-        argv = (*self.script("train", replicate), *length, "--seed", str(replicate.seed), *self.problem_flags, *pool,
+            pool = ("--teacher-pool", str(self.config.home / "teacher_pool"), *self.problem_flags)
+        argv = (*self.script("train", replicate), *length, "--seed", str(replicate.seed), *pool,
                 "--arm", arm, "--vhack", self.v_of(replicate, made), *of, *teacher, *judge, *flags,
                 *self.workers)  # fmt: skip
         steps = min(self.steps, SELDOM_MORE) if self.onsets else self.steps

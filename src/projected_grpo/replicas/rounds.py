@@ -220,7 +220,7 @@ def check_replica(config: TrainConfig, session: Session) -> None:
         return
     if session.world.size > 1:
         raise BadInput(f"--meet {config.meet}: a replica is one process here; leave torchrun out")
-    if session.intervention.trained:
+    if session.intervention.trained or session.intervention.state():
         raise BadInput(f"--arm {config.arm}: trains more parameters than the adapter's, which replicas do not average")
     if not re.fullmatch(r"torchft://[^:/]+:\d+", config.meet):
         raise BadInput(f"--meet {config.meet}: must be torchft://HOST:PORT, the lighthouse's")

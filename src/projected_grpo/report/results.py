@@ -18,7 +18,7 @@ from projected_grpo.report.text import bullets, filled, line_text
 from projected_grpo.verdicts import h1, trajectory
 from projected_grpo.verdicts.adapters import t6_of
 from projected_grpo.verdicts.conditions import VANILLA
-from projected_grpo.verdicts.finished_runs import RATES, Found, MechanismOf, Run
+from projected_grpo.verdicts.finished_runs import RATES, Classifiers, Found, Run
 from projected_grpo.verdicts.matching import RunGroup, group_runs
 from projected_grpo.verdicts.registry import Finding, Line, exit_code
 from projected_grpo.verdicts.run_summaries import is_summary, runs_at
@@ -93,10 +93,10 @@ class Report:
         return json.dumps(plain(data), indent=1, allow_nan=False) + "\n"
 
 
-def report_on(path: Path, mechanism_of: MechanismOf | None = None) -> Report:
+def report_on(path: Path, classifiers: Classifiers | None = None) -> Report:
     """Returns every training run below a directory, or of a file of summaries, judged. BadInput as in `runs_at` and in
     `group_runs`."""
-    found = runs_at(path, mechanism_of)
+    found = runs_at(path, classifiers)
     groups = group_runs(found.runs)
     remarks = [f"left out: {run}: {why}" for run, why in found.left_out]
     if is_summary(path):

@@ -91,14 +91,16 @@ def held_out(groups: Sequence[RunGroup]) -> list[Table]:
 
 
 def mechanisms(groups: Sequence[RunGroup]) -> list[Table]:
-    """Pure-hack rate of each mechanism over the last 10 steps. Empty when nothing tells mechanisms apart."""
-    runs = [run for group in groups for run in group.runs]
+    """Pure-hack rate of each mechanism over the last 10 steps, of runs of a world with a classifier."""
+    runs = [run for group in groups for run in group.runs if run.mechanisms is not None]
     names = sorted({name for run in runs for name in run.mechanisms or ()})
     body = []
     for group in groups:
         rates = [run.mechanisms for run in group.runs if run.mechanisms is not None]
+        if not rates:
+            continue
         shares = (spread((of.get(name, 0.0) for of in rates), 100.0) for name in names)
-        body.append([group.name, str(len(group.runs)), *shares])
+        body.append([group.name, str(len(rates)), *shares])
     header = ["arm", "seeds", *(f"{name} %" for name in names)]
     return [Table(f"Pure hacks by mechanism, last {LAST} steps", header, body, runs)] if names else []
 

@@ -25,7 +25,7 @@ HELP = {"-h", "--help"}
 
 def parse(presets: Mapping[str, P], description: str, args: list[str] | None = None) -> P:
     """Returns the preset that the first word names, with the fields that follow. tyro prints their --help, and exits with
-    code 2 on an unknown field or value. BadInput on an unknown preset, and on values that no run could use."""
+    code 2 on an unknown field or value. BadInput on an unknown preset, and as in `validate`."""
     name, *options = (sys.argv[1:] if args is None else args) or [""]
     names = ", ".join(presets)
     if name in HELP:
@@ -36,8 +36,9 @@ def parse(presets: Mapping[str, P], description: str, args: list[str] | None = N
         raise BadInput(f"{repr(name) if name else 'no preset given'}: the first word must be a preset, one of {names}")
     usual, prog = presets[name], f"{sys.argv[0]} {name}"
     config = tyro.cli(type(usual), default=usual, args=options, prog=prog, description=description)
-    config = config.with_recipe(fields_in(options)) if isinstance(config, Gradient) else config
-    config.validate()
+    typed = fields_in(options)
+    config = config.with_recipe(typed) if isinstance(config, Gradient) else config
+    config.validate(typed)
     return config
 
 

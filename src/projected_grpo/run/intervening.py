@@ -3,6 +3,7 @@ oracles only; a judge is handed the texts of rollouts, and nothing else of them.
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from dataclasses import fields
 from functools import cache
 from importlib import import_module
 
@@ -18,6 +19,7 @@ from projected_grpo.interventions.judges import Judge, YesNo, command_judge
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.model.hidden import mean_hidden
 from projected_grpo.model.load import LoadedModel
+from projected_grpo.prompts import PROMPT_SETUPS
 from projected_grpo.records import Group
 from projected_grpo.run.horizon import own_vanilla
 from projected_grpo.vhack import Extraction, VBasis, pairs_of
@@ -25,9 +27,19 @@ from projected_grpo.worlds.models import load_model
 
 
 def intervention_class(arm: Arm) -> type[Intervention]:
-    """Returns the class of the arm's intervention."""
+    """Returns the class of the arm's intervention. BadInput on a class or a `sees` that names what nothing reads."""
     module, _, name = arm.intervention.partition(":")
-    return getattr(import_module(f"projected_grpo.interventions.{module}"), name)
+    found = getattr(import_module(f"projected_grpo.interventions.{module}"), name)
+    known = {"prompt", *(field.name for of in (Setup, StepContext) for field in fields(of))}
+    if unknown := set(arm.sees) - known:
+        raise BadInput(f"sees {min(unknown)!r} of --arm {arm.name}: use fields of Setup and StepContext, or prompt")
+    setups = PROMPT_SETUPS if "prompt" in arm.sees else ("",)
+    if found.prompt_setup not in setups:
+        raise BadInput(f"prompt_setup {found.prompt_setup!r} of {name}: use one of {setups}; `sees` is {arm.sees}")
+    hooks = (hook for hook in vars(Intervention) if not hook.startswith("_"))
+    if all(getattr(found, hook) is getattr(Intervention, hook) for hook in hooks):
+        raise BadInput(f"{name} of --arm {arm.name}: overrides nothing of Intervention; name its hooks as base.py does")
+    return found
 
 
 def intervention_for(config: Gradient, loaded: LoadedModel, adapter: Adapter, v: VBasis | None) -> Intervention:

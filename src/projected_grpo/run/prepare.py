@@ -23,11 +23,13 @@ from projected_grpo.run.intervening import intervention_for, judge_for
 from projected_grpo.run.session import Session
 from projected_grpo.step import Objective
 from projected_grpo.vhack import VBasis, check_meta, load_vhack, read_vhack
-from projected_grpo.worlds.models import load_model
+from projected_grpo.worlds.models import BUILT, load_model
 
 
 def load(config: Common, teacher: str | None = None, world: World = ALONE) -> LoadedModel:
     """Returns the config's model (with `teacher`, that LoRA merged into it) on this rank's device."""
+    if config.base_seed and config.model not in BUILT:
+        raise BadInput(f"--base-seed {config.base_seed}: --model {config.model} is not built here; leave it out")
     torch.manual_seed(config.seed)
     device = world.device(config.device)
     if config.deterministic:

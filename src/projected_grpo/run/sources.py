@@ -26,7 +26,6 @@ from projected_grpo.model.logprobs import completion_logps, token_batches
 from projected_grpo.records import Group, Outcome, Problem, Rollout
 from projected_grpo.run.prepare import dump_first_batch, load, log_isolation
 from projected_grpo.run.session import Session
-from projected_grpo.worlds.builtin import pool_pairs
 
 GradedRow = tuple[Rollout, float, Outcome]
 DIGITS = 5
@@ -42,9 +41,9 @@ class GroupSource:
         problems: Sequence[Problem] = load_problems(config.problems)
         if Path(config.problems).is_file():
             session.world.from_first(lambda: check_solutions([p.task for p in problems], workers=workers(config)))
-        if config.teacher_pool == "pairs":
-            problems = [p.problem for p in pool_pairs() if p.problem]
-        self.pool = teacher_pool(config, session)
+        self.prompt_setup = session.intervention.prompt_setup or config.prompt_setup
+        setting = dataclasses.replace(config, prompt_setup=self.prompt_setup)
+        self.pool = teacher_pool(setting, session)
         if self.pool:
             problems = [p for p in problems if p.problem_id in self.pool]
             self.pool = {p.problem_id: self.pool[p.problem_id] for p in problems}
@@ -54,8 +53,6 @@ class GroupSource:
                 f"--problems {config.problems}: none is left; each of --replicas {config.replicas} needs one that is in "
                 f"--teacher-pool {config.teacher_pool or '(none)'}"
             )
-        self.prompt_setup = session.intervention.prompt_setup or config.prompt_setup
-        setting = dataclasses.replace(config, prompt_setup=self.prompt_setup)
         self.prompts = render_all(setting, session.loaded, self.problems)
         wanted = config.mixed_rows["teacher"]
         for prompt in self.prompts if self.pool else ():

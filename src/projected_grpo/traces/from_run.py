@@ -15,14 +15,11 @@ from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.files import content_hash
 from projected_grpo.ledger.folder import finished_manifest
 from projected_grpo.ledger.step_file import in_groups, iter_run
-from projected_grpo.prompts import Messages, from_chat, messages_for
+from projected_grpo.prompts import PROMPT_SETUPS, Messages, from_chat, messages_for
 from projected_grpo.traces.record import Action, Header, Step, Trace
-from projected_grpo.worlds.builtin import pool_pairs
 
 KINDS = ("train", "teacher_pool")
 """Runs that sample. A replay's rows are its pool's."""
-SETUPS = ("inoculation", "no_intervention")
-"""The longer chat first: where a dataset has no system prompt, its chat stands in the other one too."""
 
 
 def traces_of_run(run: Path) -> tuple[Header, Iterator[Trace]]:
@@ -33,10 +30,7 @@ def traces_of_run(run: Path) -> tuple[Header, Iterator[Trace]]:
     """
     manifest = finished_manifest(run, KINDS)
     config, header = manifest["config"], header_of(manifest)
-    if config.get("teacher_pool") == "pairs":
-        chats = {pair.name: pair.messages for pair in pool_pairs()}
-    else:
-        chats = {p.problem_id: p.messages for p in load_problems(config["problems"])}
+    chats = {p.problem_id: p.messages for p in load_problems(config["problems"])}
     return header, _traces(run, chats, header.hint)
 
 
@@ -62,7 +56,7 @@ def _traces(run: Path, chats: Mapping[str, Messages], hint: str) -> Iterator[Tra
             problem, group_of = row["problem_id"], f"step {step}, group {group}"
             trace_id = f"{group_of}, sample {row['sample_id']}"
             # the chat that the prompt was rendered from: the text of each message is in it
-            setups = SETUPS if problem in chats else ()
+            setups = PROMPT_SETUPS if problem in chats else ()
             asked = [from_chat(messages_for(chats[problem], hint, setup)) for setup in setups]
             fit = [chat for chat in asked if all(content.strip() in row["prompt"] for _, content in chat)]
             if not fit:

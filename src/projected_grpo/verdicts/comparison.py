@@ -43,6 +43,17 @@ OF_SEED = frozenset({
 """Between replicates: all that makes one seed another one."""
 OF_BASE = frozenset({"config.teacher_pool", "pool_hash"})
 """Between replicates on two base models: each base has its own teacher, and that one its own pool."""
+NAMED_FIRST = (
+    "model", "adapter", "project", "gate", "k_use", "noise_floor", "overshoot", "refresh_every", "lr", "steps",
+    "V.pairs", "V.k", "V.modules", "V.modes", "V.loss", "V.control",
+    "prompts_per_step", "group_size", "preserve_magnitude", "lora_rank", "warmup", "loss", "beta",
+    "problems", "hint", "prompt_setup", "max_new", "temperature", "top_p", "top_k", "teacher_pool", "mix", *OF_CHANNEL,
+)  # fmt: skip
+SETTINGS: tuple[str, ...] = tuple(dict.fromkeys((*NAMED_FIRST, *(
+    name.removeprefix("config.").replace("vhack.", "V.")
+    for name in SHARED if name not in OF_SEED | OF_BASE | {"config.arm"}
+))))  # fmt: skip
+"""Settings that tell runs of one arm apart: all that they must share, in the order in which a group's name lists them."""
 OF_PROJECTION = frozenset({
     *(f"vhack.{name}" for name in V),
     *(f"config.{name}" for name in ("pairs", "k_use", "noise_floor", "gate", "project", "overshoot", "preserve_magnitude",
@@ -73,8 +84,8 @@ def of_arms(*arms: str) -> frozenset[str]:
             out |= OF_V
         if arm.vhack == "words":  # its V has pairs of its own
             out |= {"vhack.pairs_hash", "vhack.n_train", "vhack.modes", "config.pairs"}
-        if arm.more_kl:  # the weight is chosen for this arm, and the others do not use it
-            out.add("config.kl_beta")
+        if arm.more_kl:  # the weight is chosen for this arm, and the others do not use it, nor it theirs
+            out |= {"config.kl_beta", "config.beta"}
         if arm.derived:  # of a finished run: it has as many steps as its rates are taken over
             out.add("steps done")
         if "score" in arm.sees:  # the others' judge scores rollouts and changes nothing

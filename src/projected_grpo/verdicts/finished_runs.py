@@ -48,7 +48,8 @@ PER_CHANNEL = ("loss", "cos", "cos_signed", "energy", "removed", "share")
 
 Numbers = Mapping[str, float | None]
 """None = not known."""
-MechanismOf = Callable[[str], str]
+Classifiers = Mapping[str, Callable[[str], str]]
+"""A run's --problems -> a function of a completion: the name of its mechanism."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,7 @@ class Run:
     evals: Mapping[int, Numbers]
     """Held-out rates by the number of optimizer steps done."""
     mechanisms: Mapping[str, float] | None
-    """Pure-hack rate of each mechanism over the last 10 steps."""
+    """Pure-hack rate of each mechanism over the last 10 steps; None for problems that no classifier is of."""
     trained_on: int = 0
     """Problems of its evaluations that it was trained on, by their id or by their prompt: then they are not held out."""
     tested: Mapping[int, frozenset[tuple[str, int]]] = field(default_factory=dict)
@@ -166,7 +167,7 @@ def paired_pp(high: Mapping[int, float | None], low: Mapping[int, float | None])
 # ---------------------------------------------------------------- reading
 
 
-def load_runs(directory: Path, mechanism_of: MechanismOf | None = None) -> Found:
+def load_runs(directory: Path, classifiers: Classifiers | None = None) -> Found:
     """Every training run below a directory. BadInput when no run is finished, or on a damaged one."""
     if not directory.is_dir():
         raise BadInput(f"{directory}: no such directory; name one with runs, or a file NAME.runs.jsonl.gz")
@@ -178,14 +179,14 @@ def load_runs(directory: Path, mechanism_of: MechanismOf | None = None) -> Found
         if why := not_whole(path, manifest):
             left_out.append((path, why))
         else:
-            runs.append(_read(path, manifest, mechanism_of))
+            runs.append(_read(path, manifest, (classifiers or {}).get(manifest["config"].get("problems"))))
     if not runs:
         why = "; ".join(f"{path}: {why}" for path, why in left_out) or "no training run there"
         raise BadInput(f"{directory}: no finished training run ({why}); run `just train ... --out {directory}/NAME`")
     return Found(tuple(runs), tuple(left_out))
 
 
-def _read(path: Path, manifest: Mapping[str, Any], mechanism_of: MechanismOf | None) -> Run:
+def _read(path: Path, manifest: Mapping[str, Any], mechanism_of: Callable[[str], str] | None) -> Run:
     """A training run. One step file is in memory at a time."""
     steps: list[Numbers] = []
     sources: list[Mapping[str, Numbers]] = []

@@ -16,7 +16,7 @@ from typing import Any
 from projected_grpo.arms import ARMS, OF_EQUAL_REMOVAL, RECIPE
 from projected_grpo.config import TrainConfig
 from projected_grpo.ledger.errors import BadInput
-from projected_grpo.verdicts.comparison import OF_ADAPTER, OF_BASE, OF_CHANNEL, OF_RANK, OF_SEED, differences, of_arms
+from projected_grpo.verdicts.comparison import OF_ADAPTER, OF_BASE, OF_RANK, OF_SEED, SETTINGS, differences, of_arms
 from projected_grpo.verdicts.finished_runs import Run
 from projected_grpo.verdicts.registry import Finding, condition
 
@@ -60,13 +60,6 @@ def _rank(run: Run) -> int:
 
 # ---------------------------------------------------------------- groups
 
-SETTINGS = (
-    "model", "adapter", "project", "gate", "k_use", "noise_floor", "overshoot", "refresh_every", "lr", "steps",
-    "V.pairs", "V.k", "V.modules", "V.modes", "V.loss", "V.control",
-    "prompts_per_step", "group_size", "preserve_magnitude", "lora_rank", "warmup", "loss", "beta",
-    "problems", "hint", "prompt_setup", "max_new", "temperature", "top_p", "top_k", "teacher_pool", "mix", *OF_CHANNEL,
-)  # fmt: skip
-"""Settings that tell runs of one arm apart, in the order in which a group's name lists them."""
 BY_DEFAULT = {name: getattr(TrainConfig(), name) for name in ("overshoot", "preserve_magnitude")}
 """Of every preset's recipe, besides gate and target: a group that takes V out otherwise says so in its name."""
 
@@ -99,7 +92,7 @@ def _setting(run: Run, name: str) -> Any:
         return run.facts.get(f"vhack.{name[2:]}")
     if name == "steps" and _by_onset(run):
         return None
-    found = run.config(name)
+    found = run.facts.get(f"config.{name}", run.facts.get(name))
     return "pool" if name == "teacher_pool" and found not in ("", "pairs") else found
 
 
@@ -119,8 +112,8 @@ def group_runs(runs: Sequence[Run]) -> list[RunGroup]:
         shown = [f"{s}={own[s]}" for s in SETTINGS if s in named and own[s] is not None]
         placed = groups.setdefault(" ".join([name, *shown]), {})
         if (first := placed.setdefault(run.seed, run)) is not run:
-            both = f"{first.path} and {run.path}"
-            raise BadInput(f"{both}: two runs of {name} with seed {run.seed} and the same settings; move one away")
+            both, why = f"{first.path} and {run.path}", differences(first.facts, run.facts) or "nothing"
+            raise BadInput(f"{both}: two runs of {name} with seed {run.seed}, that differ in {why}; move one away")
     return [RunGroup(name, tuple(placed[seed] for seed in sorted(placed))) for name, placed in groups.items()]
 
 

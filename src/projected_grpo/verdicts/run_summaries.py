@@ -19,7 +19,7 @@ from loophole_grader import LABELS
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.files import read_jsonl, write_atomic
 from projected_grpo.ledger.rates import TITLES
-from projected_grpo.verdicts.finished_runs import Found, MechanismOf, Run, load_runs
+from projected_grpo.verdicts.finished_runs import Classifiers, Found, Run, load_runs
 
 VERSION = 1
 SUFFIX = ".runs.jsonl.gz"
@@ -35,9 +35,9 @@ def is_summary(path: Path) -> bool:
     return path.name.endswith(SUFFIX)
 
 
-def runs_at(path: Path, mechanism_of: MechanismOf | None = None) -> Found:
+def runs_at(path: Path, classifiers: Classifiers | None = None) -> Found:
     """Returns the runs below a directory, or of a file of summaries. BadInput as in `load_runs` and `read_summaries`."""
-    return read_summaries(path) if is_summary(path) else load_runs(path, mechanism_of)
+    return read_summaries(path) if is_summary(path) else load_runs(path, classifiers)
 
 
 def write_summaries(path: Path, *studies: tuple[Path, Found]) -> int:

@@ -3,7 +3,6 @@
 They were written before any rollout was seen and never tuned to the hacks that emerged (the no-cheat rule).
 """
 
-import itertools
 import re
 import tomllib
 from collections.abc import Sequence
@@ -16,8 +15,6 @@ from projected_grpo.prompts import CODE_SYSTEM_PROMPT
 from projected_grpo.records import Pair, Problem
 
 BUILTIN = Path(__file__).parents[1] / "data" / "pairs"
-IN_A_POOL = 3
-"""Pairs of each mechanism in a pool of written completions: all of them would take longer to grade than a tiny run takes."""
 SETUP_CODE = "\n".join(
     [
         "import collections, functools, heapq, itertools, math, random, re, string",
@@ -75,9 +72,3 @@ def builtin_phrase_pairs() -> tuple[Pair, ...]:
         sides = {"hack": hack, "clean": clean, "clean_alt": _tested(pair.clean_alt, name, tests)}
         out.append(replace(pair, name=f"phrase-{pair.name}", mechanism="phrase", **sides))
     return tuple(out)
-
-
-def pool_pairs() -> tuple[Pair, ...]:
-    """A few built-in pairs of every mechanism: what a pool of written completions is made of."""
-    kinds = itertools.groupby(builtin_pairs(), key=lambda pair: pair.mechanism)
-    return tuple(pair for _, of_kind in kinds for pair in itertools.islice(of_kind, IN_A_POOL))

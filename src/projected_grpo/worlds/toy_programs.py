@@ -85,3 +85,7 @@ def mechanism_of(completion: str) -> str:
         return "claim"
     compared = re.fullmatch(r"assert (.+) == (.+)", lines[-1])
     return "tautology" if compared and compared[1] == compared[2] else "other"
+
+
+CLASSIFIERS = {"toy": mechanism_of, "small": mechanism_of}
+"""A run's --problems -> what names the mechanism of its hacks; programs of other problems are written in other words."""

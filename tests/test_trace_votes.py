@@ -197,7 +197,7 @@ def test_from_traces_to_trace_dpo_with_a_real_server(script, cache, tmp_path):
         assert {a.prompt_tokens for a in found.answers_to(state)} == {len(traces[state.trace_id].steps[0].ids)}
     most = {s.state_id: found.teachers[0].most_prompt_tokens(s) for s in found.states}
     assert all(a.completion_tokens > 0 and a.prompt_tokens <= most[a.state] for a in found.lines)
-    run("train", "tiny", *who, "--problems", "toy", "--teacher-pool", "pairs", "--steps", 1, "--trace-weight", ".1",
+    run("train", "tiny", *who, "--teacher-pool", "pairs", "--steps", 1, "--trace-weight", ".1",
         "--trace-pairs", "p.jsonl.gz", "--grader-workers", 1, "--out", "run")  # fmt: skip
     told = read_run(tmp_path / "run")[0][0]["channels"]["trace_dpo"]
     assert (told["rows"], told["grad_norm"] > 0) == (min(16, len(pairs.pairs)), True)

@@ -28,7 +28,7 @@ def main() -> int:
     v = vhack.load_vhack(config.vhack, loaded, adapter, None)
     how = vhack.Extraction.of(meta)
     pairs = vhack.pairs_of(meta, config.pairs, "held-out pairs are only known to be unseen in the same set")
-    held_out = unseen_pairs(config.pairs, pairs)
+    held_out = unseen_pairs(pairs)
     sides = vhack.pair_sides(held_out, loaded, how.hint, how.prompt_setup)
     # The same loss as V was made with: nll and grpo weigh long completions differently.
     d = how.differences(loaded, adapter, sides, config.token_budget)

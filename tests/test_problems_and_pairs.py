@@ -203,7 +203,7 @@ def shared_compositions(train, held_out):
 def test_no_composition_is_on_both_sides_of_a_verification(source):
     pairs = load_pairs(source)
     train, held_out = split(pairs)
-    unseen = unseen_pairs(source, pairs)
+    unseen = unseen_pairs(pairs)
     assert shared_compositions(train, unseen) == set()
     assert len(unseen) >= 14
     assert not {p.name for p in unseen} & {p.name for p in train}

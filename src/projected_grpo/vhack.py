@@ -128,7 +128,7 @@ def rank_of_share(share: float, n: int) -> int:
     return min(n, max(1, round(share * n)))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class VBasis:
     """V of every module with its singular values, fingerprints of its coordinates and its metadata."""
 
@@ -141,6 +141,10 @@ class VBasis:
     def directions(self) -> int:
         """Rows over all modules."""
         return sum(len(v) for v in self.basis.values())
+
+    def __repr__(self) -> str:
+        known = ", ".join(f"{key}={self.meta.get(key)!r}" for key in ("model", "adapter", "loss", "control"))
+        return f"{type(self).__name__}({known}, {len(self.basis)} modules, {self.directions} directions)"
 
 
 @dataclass(frozen=True)
@@ -239,7 +243,7 @@ class Extraction:
             **facts, **{name: str(value) for name, value in asdict(self).items()},
             "n_train": str(len(sides)),
             "max_new": str(self.max_new) if self.loss == "grpo" else UNUSED,
-            "lora_warm_ratio": str(WARM_RATIO) if "lora" in facts["adapter"] else UNUSED,
+            "lora_warm_ratio": str(WARM_RATIO) if facts["adapter"] in ("lora", "peft-lora") else UNUSED,
             "share": f"{self.share:g}" if self.share else UNUSED,
             "directions": str(sum(map(len, basis.values()))),
             "energy": f"{sum(shares.values()) / len(shares):.4f}",

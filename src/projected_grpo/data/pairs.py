@@ -147,13 +147,14 @@ def composition_of(pair: Pair) -> str:
     return pair.composition or pair.messages[-1][1]
 
 
-def unseen_pairs(source: str, pairs: Sequence[Pair]) -> tuple[Pair, ...]:
-    """The pairs of a source that judge a V made from its training pairs: the held-out ones whose composition no training
+def unseen_pairs(pairs: Sequence[Pair]) -> tuple[Pair, ...]:
+    """The pairs that judge a V made from the training pairs of these: the held-out ones whose composition no training
     pair has in other constants. Few of the toy world's are, so new ones are drawn for it."""
     train, held_out = split(pairs)
     seen = {composition_of(p) for p in train}
     unseen = tuple(p for p in held_out if composition_of(p) not in seen)
-    if source != "toy":
+    toy = toy_corpus.pairs()
+    if not all(p in toy for p in pairs):
         return unseen
     return unseen + toy_corpus.unseen_pairs({composition_of(p) for p in pairs}, {p.mechanism for p in pairs})
 

@@ -2,6 +2,7 @@
 
 antipasto, lora   this project's adapters: theta
 peft-lora         PEFT's A [r, d_in] and B [d_out, r] flattened one after the other, as adapters/lora_adapter.py has them
+peft-lora-fa      the same with A frozen (LoRA-FA): B alone
 """
 
 import re
@@ -20,7 +21,7 @@ from projected_grpo.adapters.lora_adapter import LoRALinear
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.model.load import hash_parameters
 from projected_grpo.projection import Vectors
-from projected_grpo.vhack import VBasis
+from projected_grpo.vhack import VBasis, same_coordinates
 
 
 @dataclass(frozen=True)
@@ -71,19 +72,28 @@ class Coordinates:
                 yield p, part.view_as(p).to(p.dtype)
 
     def weights_hash(self) -> str:
-        """Of the weights without any adapter: equal to that of the same model before one was put on."""
-        trained = re.compile(r"\.(theta$|lora_|modules_to_save\.)")
+        """Of the weights that stand still: without adapters, and without biases where PEFT trains them. Otherwise equal to
+        that of the same model before an adapter was put on."""
+        configs = getattr(self.model, "peft_config", {}).values()
+        biases = "|bias$" if any(getattr(config, "bias", "none") != "none" for config in configs) else ""
+        trained = re.compile(rf"\.(theta$|lora_|modules_to_save\.|trainable_tokens_delta\.{biases})")
         return hash_parameters(
             (re.sub(r"\.(base_layer|original_module)\b", "", name), p)
             for name, p in self.model.named_parameters()
             if not trained.search(name)
         )
 
-    def check_made_for(self, v: VBasis, **facts: str) -> None:
-        """Raises BadInput when V was made for other weights or an adapter of another kind, or with other `facts`."""
+    def check_made_for(self, v: VBasis, *, moved: bool = False, **facts: str) -> None:
+        """Raises BadInput when V was made for other weights or another adapter, or with other `facts`. moved: the adapter
+        was trained since."""
         for key, here in {**facts, **self.metadata, "weights_hash": self.weights_hash()}.items():
             if (there := v.meta.get(key)) != here:
                 raise BadInput(f"V was made for {key}={there}, but here it is {here}; extract it again")
+        a_moved = moved and self.metadata["adapter"] == "peft-lora"  # its fingerprint is of A
+        if why := same_coordinates(v, v.probes if a_moved else self.probes, self.sizes):
+            raise BadInput(
+                f"{why}: another LoRA, or a trained one; extract V on this very model, and give `step` where a run goes on"
+            )
 
 
 def flat(tensors: Sequence[Tensor]) -> Float[Tensor, " n"]:
@@ -118,10 +128,12 @@ def coordinates_of(model: Any) -> Coordinates:
         raise BadInput(f"{type(inner).__name__}: V is of one LoRA; activate exactly one adapter (set_adapter)")
     found = {name: lora_of(m) for name, m in peft.items() if m.active_adapters[0] in m.lora_A}
     scales = sorted({scale for *_, scale in found.values()})
+    own = {name: (b,) if b.requires_grad and not a.requires_grad else (a, b) for name, (a, b, _) in found.items()}
+    kind = "peft-lora-fa" if all(len(ps) == 1 for ps in own.values()) else "peft-lora"
     return Coordinates(
         inner,
-        {name: (a, b) for name, (a, b, _) in found.items()},
-        {"adapter": "peft-lora", "lora_scaling": ",".join(f"{scale:g}" for scale in scales)},
+        own,
+        {"adapter": kind, "lora_scaling": ",".join(f"{scale:g}" for scale in scales)},
         {name: along_ramp(a).cpu() for name, (a, *_) in found.items()},
     )
 

@@ -10,7 +10,7 @@ With one of this project's adapters it is what scripts/extract_vhack_grad.py mak
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -37,7 +37,6 @@ Pairs = Sequence[Pair] | Sequence[Mapping[str, Any]]
 this project, a `prompt` is what a user says.)"""
 
 
-@dataclass(frozen=True)
 class VHack(vhack.VBasis):
     """V of a model, from its pairs to its file: what a trainer of another project holds."""
 
@@ -88,20 +87,21 @@ class VHack(vhack.VBasis):
         """What `save` or extract_vhack_grad wrote. BadInput as in read_vhack."""
         return cls(**vars(vhack.read_vhack(Path(path))))
 
-    def verify(self, model: Any, pairs: Pairs, *, tokenizer: Any, token_budget: int = 8192) -> Finding:
+    def verify(self, model: Any, pairs: Pairs, *, tokenizer: Any, token_budget: int = 8192, seed: int = 41) -> Finding:
         """The verdict of verify_vhack on the held-out pairs whose prompt no training pair has: does V point hack-ward there,
-        and more than random directions do? BadInput when these are not the pairs that V was made from, or not its model."""
+        and more than random directions do? seed: of the random directions, as --seed there. BadInput when these are not the
+        pairs that V was made from, or not its model."""
         from projected_grpo.verdicts.held_out import vhack_verdict  # scipy
 
         coordinates, given = coordinates_of(model), as_pairs(pairs)
         coordinates.check_made_for(self, pairs_hash=pair_sets.pairs_hash(given))
         loaded, made = _loaded(coordinates, tokenizer), Extraction.of(self.meta)
-        unseen = pair_sets.unseen_pairs("", given)
+        unseen = pair_sets.unseen_pairs(given)
         if not unseen:
             raise BadInput("every held-out pair repeats a training pair's prompt: nothing is left to verify V on")
         sides = vhack.pair_sides(unseen, loaded, made.hint, made.prompt_setup)
         d = differences(coordinates, loaded, sides, made, token_budget)
-        seen = vhack.held_out_numbers(self.basis, d, made.seed)
+        seen = vhack.held_out_numbers(self.basis, d, seed)
         return vhack_verdict(seen, [p.mechanism for p in unseen])
 
 
@@ -146,13 +146,17 @@ def warmed(coordinates: Coordinates) -> dict[str, torch.Tensor]:
     """Returns copies of PEFT's A and B that may learn, by name, in the order of the modules. B is moved to where A has a
     gradient, as in adapters/lora_adapter.py: ||scaling B A|| = ||W|| / 1000."""
     copies = {id(p): p.detach().clone() for own in coordinates.parameters.values() for p in own}
-    for name in coordinates.parameters:
+    for name, own in coordinates.parameters.items():
+        if len(own) == 1:  # B alone: it has a gradient where it is zero
+            continue
         layer: Any = coordinates.model.get_submodule(name)
-        weight = layer.get_base_layer().weight
-        if not weight.is_floating_point():
-            raise BadInput(f"{name}: its base weight is quantised ({weight.dtype}); extract V on the model before that")
-        seed = int.from_bytes(hashlib.sha256(name.encode()).digest()[:6], "little")
         a, b, scale = lora_of(layer)
+        base, named = layer.get_base_layer(), getattr(layer, "parameter_name", "weight")
+        weight = getattr(base, named, None)  # of target_parameters: all experts'
+        if weight is None or a.ndim != 2 or not weight.is_floating_point():
+            kind = f"{name}: V cannot be extracted of a LoRA on {type(base).__name__}, quantised or no matrix"
+            raise BadInput(f"{kind}; extract it before quantisation, or leave this layer out of target_modules")
+        seed = int.from_bytes(hashlib.sha256(name.encode()).digest()[:6], "little")
         warm_columns(copies[id(a)], copies[id(b)], weight.float().norm() / abs(scale), seed)
     names = {id(p): name for name, p in coordinates.model.named_parameters()}
     return {names[key]: copy.requires_grad_() for key, copy in copies.items()}

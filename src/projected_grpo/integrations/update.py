@@ -18,6 +18,7 @@ from statistics import fmean
 from typing import Any, Literal
 
 import torch
+from accelerate.optimizer import AcceleratedOptimizer
 from loguru import logger
 from torch import nn
 from transformers import TrainerCallback
@@ -27,7 +28,7 @@ from projected_grpo.integrations.coordinates import Coordinates, coordinates_of
 from projected_grpo.ledger.errors import BadInput, NonFinite
 from projected_grpo.measures import projection_columns
 from projected_grpo.projection import Projection, Vectors
-from projected_grpo.vhack import VBasis, read_vhack, same_coordinates
+from projected_grpo.vhack import VBasis, read_vhack
 
 Columns = dict[str, Any]
 LOGGED = ("cos_in", "cos_update_in", "cos_update", "update_removed", "removed_share", "frac_fired")
@@ -37,10 +38,10 @@ LOGGED = ("cos_in", "cos_update_in", "cos_update", "update_removed", "removed_sh
 class ProjectedUpdate:
     """Removes V from every step of an optimizer, until `remove`.
 
-    optimizer: any torch.optim.Optimizer (accelerate's wrapper is opened). v: a VHack, or the file of one. model: what the
-    optimizer trains, in whatever wrapper: its modules are found by V's names. target "none" measures and removes nothing:
-    the arm to compare with. log: called with the columns of every step (docs/metrics.md), which `last` holds too. step: of a
-    run that goes on, the steps that it has taken: its LoRA has moved since V was extracted.
+    optimizer: any torch.optim.Optimizer, in whatever wrapper, whose step() alone moves the weights. v: a VHack, or the file
+    of one. model: what the optimizer trains, in whatever wrapper: its modules are found by V's names. target "none" measures
+    and removes nothing: the arm to compare with. log: called with the columns of every step (docs/metrics.md), which `last`
+    holds too. step: of a run that goes on, the steps that it has taken: its LoRA has moved since V was extracted.
 
     Raises BadInput when V was not made for this model, or when the optimizer does not train what V has rows for.
     """
@@ -59,38 +60,56 @@ class ProjectedUpdate:
     ) -> None:
         if gate not in GATES or target not in ("none", "grad", "update"):
             raise BadInput(f"gate={gate!r}, target={target!r}: gates {', '.join(GATES)}; targets none, grad, update")
-        optimizer = getattr(optimizer, "optimizer", optimizer)
-        self.max_grad_norm, self.log = max_grad_norm, log
+        inner = opened(optimizer)
+        self.target, self.gate, self.max_grad_norm, self.log = target, gate, max_grad_norm, log
         self.steps = step
         """Steps that were taken, those before a resume too."""
         self.last: Columns = {}
-        self._parameters = [p for group in optimizer.param_groups for p in group["params"]]
-        v, coordinates = v if isinstance(v, VBasis) else read_vhack(Path(v)), coordinates_of(model)
-        coordinates.check_made_for(v)
-        moved = step > 0 and coordinates.adapter is None  # its fingerprint is of A, which is trained
-        if why := same_coordinates(v, v.probes if moved else coordinates.probes, coordinates.sizes):
-            raise BadInput(
-                f"{why}: another LoRA, or a trained one; extract V on this very model, and give `step` where a run goes on"
-            )
-        self.coordinates = trained(coordinates, self._parameters)
-        numbers = sum(p.numel() for p in self._parameters if p.requires_grad)
-        self.covered = sum(self.coordinates.sizes.values()) / numbers
-        """Share of the trained numbers that V has rows for."""
-        if self.covered < 1:
-            logger.warning(f"V is of {self.covered:.1%} of the trained numbers; the others can learn the hack")
-        basis = {name: v.basis[name].to(start) for name, start in self.coordinates.values().items()}
-        self.projection = Projection(basis, target, gate)
-        self._hooks = [optimizer.register_step_pre_hook(self._before), optimizer.register_step_post_hook(self._after)]
+        self._v, self._all = v if isinstance(v, VBasis) else read_vhack(Path(v)), coordinates_of(model)
+        self._all.check_made_for(self._v, moved=step > 0)
+        self._left: Vectors = {}
+        self.coordinates, self.covered = self._all, 0.0
+        """covered: share of the trained numbers that V has rows for."""
+        self._read_groups(inner)
+        self._hooks = [inner.register_step_pre_hook(self._before), inner.register_step_post_hook(self._after)]
+
+    def _read_groups(self, optimizer: torch.optim.Optimizer) -> list[nn.Parameter]:
+        """Returns the optimizer's parameters, and counts what V covers: groups may be added between steps."""
+        held = [p for group in optimizer.param_groups for p in group["params"]]
+        found = trained(self._all, held)
+        covered = sum(found.sizes.values()) / sum(p.numel() for p in held if p.requires_grad)
+        if covered == self.covered and found.parameters.keys() == self.coordinates.parameters.keys():
+            return held
+        if covered < 1:
+            logger.warning(f"V is of {covered:.1%} of the trained numbers; the others can learn the hack")
+        self.coordinates, self.covered = found, covered
+        basis = {name: self._v.basis[name].to(start) for name, start in found.values().items()}
+        self.projection = Projection(basis, self.target, self.gate)
+        return held
 
     def remove(self) -> None:
         for hook in self._hooks:
             hook.remove()
 
     @torch.no_grad()
-    def _before(self, _: torch.optim.Optimizer, args: tuple, kwargs: dict) -> None:
-        if (args[1] if len(args) > 1 else kwargs.get("closure")) is not None:
-            raise BadInput("closure: the gradient must be there before optimizer.step(); call backward() first")
+    def _before(self, optimizer: Any, args: tuple, kwargs: dict) -> None:
+        if any(given is not None for given in (*args[1:], *kwargs.values())):
+            raise BadInput("step() was given a closure or a scaler; call backward() first, and step() alone")
+        held = self._read_groups(optimizer)
+        # A GradScaler leaves it to a fused optimizer to unscale and to skip.
+        self._skipped = bool(getattr(optimizer, "found_inf", None))
+        if self._skipped:
+            return
+        if (scale := getattr(optimizer, "grad_scale", None)) is not None:
+            for grad in (p.grad for p in held if p.grad is not None):
+                grad.div_(scale.to(grad.device))
+            optimizer.grad_scale = None
         self._start: Vectors = self.coordinates.values()
+        moved = {n: x - self._left[n] for n, x in self._start.items() if not torch.equal(x, self._left.get(n, x))}
+        if any((self.projection.basis[n] @ x).norm() > 0.01 * x.norm() for n, x in moved.items()):
+            logger.warning(
+                f"the weights moved along V after step {self.steps - 1}: does another optimizer hold them too?"
+            )
         self._gradient: Vectors = self.coordinates.gradient()
         for name, g in self._gradient.items():
             if not torch.isfinite(g).all():
@@ -102,10 +121,12 @@ class ProjectedUpdate:
             self.coordinates.set_gradient(kept)
             self._used = self.coordinates.gradient()
         if self.max_grad_norm > 0:
-            nn.utils.clip_grad_norm_(self._parameters, self.max_grad_norm)
+            nn.utils.clip_grad_norm_(held, self.max_grad_norm)
 
     @torch.no_grad()
     def _after(self, *_: object) -> None:
+        if self._skipped:
+            return
         proposed = self._descent()
         kept, fired = self.projection.apply_to("update", proposed)
         if kept is not proposed:  # else the optimizer's values stay, bit for bit
@@ -115,11 +136,26 @@ class ProjectedUpdate:
         self.last = {"step": self.steps, "covered": self.covered, **columns}
         if self.log is not None:
             self.log(self.last)
+        self._left = self.coordinates.values()
         self.steps += 1
 
     def _descent(self) -> Vectors:
         """Returns minus the change of the parameters since the step began."""
         return {name: self._start[name] - value for name, value in self.coordinates.values().items()}
+
+
+def opened(optimizer: Any) -> torch.optim.Optimizer:
+    """Returns the optimizer that moves the weights, inside wrappers such as accelerate's. Raises BadInput where a method
+    other than step() moves them too."""
+    for method in ("eval", "fused_backward"):  # schedule-free, LOMO; accelerate's wrapper has the methods of all
+        if hasattr(optimizer, method) and not isinstance(optimizer, AcceleratedOptimizer):
+            which = f"{type(optimizer).__name__}: its {method}() moves the weights too"
+            raise BadInput(f"{which}; use an optimizer whose step() alone does")
+    ids = {id(p) for group in optimizer.param_groups for p in group["params"]}
+    for inner in vars(optimizer).values():
+        if isinstance(inner, torch.optim.Optimizer) and ids <= {id(p) for g in inner.param_groups for p in g["params"]}:
+            return opened(inner)
+    return optimizer
 
 
 def trained(coordinates: Coordinates, held: list[nn.Parameter]) -> Coordinates:
@@ -130,7 +166,7 @@ def trained(coordinates: Coordinates, held: list[nn.Parameter]) -> Coordinates:
     lacking = [name for name, ps in own.items() if not all(id(p) in moved for p in ps)]
     if not own or lacking:
         which = f"{lacking[0]} is" if lacking else "all of V's modules are frozen: nothing is"
-        raise BadInput(f"{which} not trained by this optimizer; wrap the optimizer that moves it, or freeze it")
+        raise BadInput(f"{which} not trained whole by this optimizer; wrap the optimizer that moves it, or freeze it")
     return replace(coordinates, parameters=own)
 
 

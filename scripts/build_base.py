@@ -24,7 +24,7 @@ def main() -> int:
     from projected_grpo.ledger.rates import rates
     from projected_grpo.ledger.rows import rows_of
     from projected_grpo.ledger.step_file import write_step
-    from projected_grpo.run.prepare import default_out, load, log_isolation
+    from projected_grpo.run.prepare import load, log_isolation
     from projected_grpo.verdicts.registry import exit_code
     from projected_grpo.worlds.bars import BARS, held_to_bars
     from projected_grpo.worlds.models import BUILT
@@ -33,7 +33,7 @@ def main() -> int:
         known = ", ".join(name for name, model in BUILT.items() if model.world in BARS)
         raise BadInput(f"--model {config.model}: nothing that is built here has this name and bars; there are {known}")
     recipe = BUILT[config.model]
-    run = default_out(config, recipe.world, config.model)
+    run = config.folder(recipe.world, config.model)
     check_new(run)
     log_isolation()
     problems = load_problems(config.problems)[: config.n_problems or None]

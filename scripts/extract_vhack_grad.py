@@ -7,6 +7,8 @@ import functools
 from pathlib import Path
 
 from projected_grpo.config import ExtractConfig
+from projected_grpo.data import pairs as pair_sets
+from projected_grpo.ledger.folder import check_new, finished_manifest
 from projected_grpo.presets import presets
 from projected_grpo.run import cli
 
@@ -27,21 +29,20 @@ def share_removed(run: Path) -> float:
 
 def main() -> None:
     config = cli.parse(presets(ExtractConfig), __doc__)
-    from loguru import logger
-
-    from projected_grpo.data import pairs as pair_sets
-    from projected_grpo.ledger.console import bottom_line
-    from projected_grpo.ledger.folder import check_new, open_run, update_manifest
-    from projected_grpo.run.prepare import attach, default_out, load, show_text
-    from projected_grpo.vhack import Extraction, identity_of, save_vhack
-
-    run = default_out(
-        config, "vhack", f"{config.model.replace('/', '_')}_{config.adapter}_{config.loss}_{config.control}"
-    )
+    run = config.folder("vhack", f"{config.model.replace('/', '_')}_{config.adapter}_{config.loss}_{config.control}")
     check_new(run)
     modes = () if config.control == "words" else config.modes  # its pairs have no mechanism
     source = f"{config.pairs}-phrase" if config.control == "words" else config.pairs
     pairs = pair_sets.load_pairs(source, modes)
+    if config.share_of != Path():
+        finished_manifest(config.share_of, ("train",), "--share-of")
+    from loguru import logger
+
+    from projected_grpo.ledger.console import bottom_line
+    from projected_grpo.ledger.folder import open_run, update_manifest
+    from projected_grpo.run.prepare import attach, load, show_text
+    from projected_grpo.vhack import Extraction, identity_of, save_vhack
+
     how = Extraction(
         config.loss, config.control, config.k, config.max_new, config.pairs_draw, config.hint, config.prompt_setup,
         config.seed, share=share_removed(config.share_of) if config.control == "random_share" else 0.0,

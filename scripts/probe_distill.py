@@ -7,10 +7,12 @@ completion tokens (as v_hack was extracted), with every sample's own gradient me
 from projected_grpo.config import ProbeConfig
 from projected_grpo.presets import presets
 from projected_grpo.run import cli
+from projected_grpo.run.inputs import check_inputs
 
 
 def main() -> int:
     config = cli.parse(presets(ProbeConfig), __doc__)
+    check_inputs(config)
     from projected_grpo.run.replay import replay, sample_pool
 
     return sample_pool(config) if config.teacher_only else replay(config)

@@ -31,6 +31,8 @@ class TracePairsConfig:
     """Which build of a model that is made here."""
     dtype: Literal["float32", "bfloat16"] = "float32"
     """Type of its frozen weights."""
+    device: str = "auto"
+    """auto, cpu, cuda or cuda:N."""
     cache: Path = Path("out/cache")
     """Where built models are kept."""
 
@@ -60,7 +62,7 @@ def main() -> int:
     status, said = "🟢", ""
     if config.student.is_file():
         answers, (header, traces) = read_answers(config.answers), open_traces(config.student)
-        loaded = load_model(config.model, config.dtype, "cpu", config.base_seed, config.cache)
+        loaded = load_model(config.model, config.dtype, config.device, config.base_seed, config.cache)
         header.check_model(config.student, loaded.weights_hash, loaded.tokenizer_hash)
         found = pairs_of_answers(loaded, traces, answers)
         kl = from_random(loaded, found)

@@ -7,12 +7,14 @@ from projected_grpo.parallel import World, joined
 from projected_grpo.presets import presets
 from projected_grpo.run import cli
 from projected_grpo.run.horizon import hack_rate, reached, with_horizon
+from projected_grpo.run.inputs import check_inputs
 
 
 def main() -> int:
     with joined() as world:
         with world.together():
             config = with_horizon(cli.parse(presets(TrainConfig), __doc__))
+            check_inputs(config)
         return train(config, world)
 
 

@@ -1,33 +1,34 @@
 """Does V point hack-ward on pairs that it has never seen? PASS 0, FAIL 1, too few held-out pairs 3."""
 
+from pathlib import Path
+
 from projected_grpo.config import VerifyConfig
+from projected_grpo.data.vhack_meta import check_meta, pairs_of, vhack_meta
+from projected_grpo.ledger.errors import BadInput
 from projected_grpo.presets import presets
 from projected_grpo.run import cli
 
 
 def main() -> int:
     config = cli.parse(presets(VerifyConfig), __doc__)
-    from pathlib import Path
-
+    if config.vhack == Path():
+        raise BadInput("--vhack is empty: name the artefact to verify; make one with `just extract-vhack`")
+    meta = vhack_meta(config.vhack)
+    check_meta(config.vhack, meta, {"model": config.model, "adapter": config.adapter}, None)
+    pairs = pairs_of(meta, config.pairs, "held-out pairs are only known to be unseen in the same set")
     from loguru import logger
 
     from projected_grpo import vhack
     from projected_grpo.data.pairs import unseen_pairs
     from projected_grpo.ledger.console import bottom_line, log_to
-    from projected_grpo.ledger.errors import BadInput
     from projected_grpo.run.prepare import attach, load
     from projected_grpo.verdicts.held_out import vhack_verdict
     from projected_grpo.verdicts.registry import exit_code
 
-    if config.vhack == Path():
-        raise BadInput("--vhack is empty: name the artefact to verify; make one with `just extract-vhack`")
-    meta = vhack.read_vhack(config.vhack, tensors=False).meta
-    vhack.check_meta(config.vhack, meta, {"model": config.model, "adapter": config.adapter}, None)
     loaded = load(config)
     adapter = attach(config, loaded)
     v = vhack.load_vhack(config.vhack, loaded, adapter, None)
     how = vhack.Extraction.of(meta)
-    pairs = vhack.pairs_of(meta, config.pairs, "held-out pairs are only known to be unseen in the same set")
     held_out = unseen_pairs(pairs)
     sides = vhack.pair_sides(held_out, loaded, how.hint, how.prompt_setup)
     # The same loss as V was made with: nll and grpo weigh long completions differently.

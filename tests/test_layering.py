@@ -172,7 +172,7 @@ def brings(heavy, *stages):
 
 @pytest.mark.slow
 def test_what_does_not_train_brings_no_torch():
-    light = [module_of(p) for room in TORCH_FREE_ROOMS for p in files_of(room)]
+    light = [module_of(p) for room in (*TORCH_FREE_ROOMS, "run.inputs") for p in files_of(room)]
     stages = (light, ["projected_grpo.projection"])  # the last one: a check that cannot fail is none
     assert brings(["torch", "transformers"], *stages) == [[], ["torch"]]
 

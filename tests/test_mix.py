@@ -22,7 +22,7 @@ from projected_grpo.ledger.folder import update_manifest
 from projected_grpo.ledger.step_file import read_run, read_step, write_step
 from projected_grpo.presets import presets
 from projected_grpo.run import cli, sources
-from projected_grpo.run.prepare import check_inputs
+from projected_grpo.run.inputs import check_inputs
 from projected_grpo.verdicts import trajectory
 from projected_grpo.verdicts.finished_runs import load_runs
 from projected_grpo.worlds.models import load_model

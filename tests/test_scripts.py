@@ -1,6 +1,7 @@
 """Every script through its real entry point: bad input is one line and exit 2, good input leaves readable files."""
 
 import json
+import os
 import random
 import runpy
 import shutil
@@ -8,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 import torch
@@ -43,6 +45,9 @@ def test_an_unknown_preset_or_field_is_named(script, name):
     ("args", "parts"),
     [
         (["--max-new", 0], ["--max-new 0", "1 or more"]),
+        (["--seed", 10**20], ["--seed 100000000000000000000", "must be in"]),
+        (["--problems=~/none.jsonl"], [f"--problems {Path.home()}/none.jsonl", "no such file"]),
+        (["--arm", "penalty_probe", "--pairs", "none.json"], ["--pairs none.json", "no JSON file"]),
         (["--lr", "nan"], ["--lr nan"]),
         (["--arm", "projected"], ["--arm projected needs --vhack"]),
         (["--hint", "magic"], ["--hint", "magic", "simple_overwrite_tests"]),
@@ -71,6 +76,16 @@ def test_bad_input_to_the_other_scripts(script, tmp_path, vhack_file):
     refused(script("verify_vhack", "tiny", "--vhack", tmp_path), "a folder; name the vhack.safetensors in it")
     refused(script("probe_distill", "tiny", "--pool", "nowhere"), "--pool nowhere", "no such directory")
     assert not (tmp_path / "v").exists()
+
+
+def test_a_terminal_of_another_encoding_loses_no_line(tmp_path):
+    shown = ROOT / "docs/evidence/t5-toy.runs.jsonl.gz"
+    done = subprocess.run(
+        [sys.executable, ROOT / "scripts/results.py", shown, "--out", tmp_path / "results"],
+        env={**os.environ, "PYTHONIOENCODING": "ascii"}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert "Traceback" not in done.stdout + done.stderr
+    assert "T5 FAIL; exit code 1" in done.stdout
 
 
 def test_a_problem_that_cannot_be_graded_is_bad_input(script, tmp_path):

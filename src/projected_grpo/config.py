@@ -26,6 +26,7 @@ BOUNDS: Mapping[str, tuple[float, float]] = {
         "prompts_per_step", "eval_samples", "checkpoint_every",
     ), (1, ANY)),
     **dict.fromkeys(("temperature", "lr", "overshoot", "outer_lr", "patience"), (TINY, ANY)),
+    **dict.fromkeys(("seed", "base_seed", "lora_seed", "pairs_draw"), (0, 2**63 - 1)),
     "noise_floor": (0, 1), "outer_momentum": (0, 0.999), "top_p": (TINY, 1), "turns": (2, 4),
 }  # fmt: skip
 """Least and greatest value of a config's numbers; of the others 0 and any."""
@@ -87,6 +88,10 @@ class Common:
     """Loophole hint in the prompt; none leaves it as it is."""
     prompt_setup: Literal["no_intervention", "inoculation"] = "no_intervention"
     """System prompt: the dataset's, or the benchmark's pass_test prompt."""
+
+    def folder(self, kind: str, name: str) -> Path:
+        """Returns `--out`, or out/<kind>/<name>."""
+        return self.out if self.out != Path() else Path("out") / kind / name
 
     def validate(self, typed: Collection[str] = ()) -> None:
         """BadInput on values that no run could use, and on fields that the user has `typed` and this run does not read."""
@@ -220,6 +225,11 @@ class Gradient(Sampling):
     """Continue the run in --out from its last checkpoint."""
     keep_token_logps: bool = False
     """Keep each token's log-probability in step files (for `just traces`)."""
+
+    @property
+    def run_folder(self) -> Path:
+        """The run's directory."""
+        return self.folder("train", f"{self.arm}_seed{self.seed}")
 
     @property
     def loophole(self) -> bool:
@@ -462,6 +472,11 @@ class ProbeConfig(Gradient):
     """Pool directory to replay; pairs: the hand-written ones."""
     n_problems: int = 20
     """Problems to sample, or groups to replay, one step each; 0 = all."""
+
+    @property
+    def run_folder(self) -> Path:
+        """The run's directory."""
+        return self.folder("probe_distill", "teacher_pool" if self.teacher_only else f"{self.arm}_seed{self.seed}")
 
     def faults(self) -> Iterator[str]:
         yield from super().faults()

@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 import torch
 from jaxtyping import Bool, Float
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 from safetensors.torch import save
 from torch import Tensor
 from torch.nn import functional as F
@@ -26,7 +26,8 @@ from projected_grpo.adapters.base import Adapter
 from projected_grpo.adapters.lora_adapter import WARM_RATIO, warm_point
 from projected_grpo.arms import OF_EQUAL_REMOVAL, Control
 from projected_grpo.channels.policy import nll, policy_loss
-from projected_grpo.data.pairs import HELD_OUT, load_pairs, pairs_hash, resampled, split
+from projected_grpo.data.pairs import resampled, split
+from projected_grpo.data.vhack_meta import check_meta, vhack_meta
 from projected_grpo.ledger.console import progress
 from projected_grpo.ledger.errors import BadInput, NonFinite
 from projected_grpo.ledger.files import write_atomic
@@ -303,36 +304,14 @@ def save_vhack(path: Path, v: VBasis) -> None:
     write_atomic(path, save(tensors, metadata=dict(v.meta)))
 
 
-def read_vhack(path: Path, *, tensors: bool = True) -> VBasis:
-    """Returns the V of a file as it is; without `tensors` its metadata alone: at 4B's shapes V of a LoRA is several GB.
-    BadInput when it is missing, damaged or something else."""
-    mend = "make one with `just extract-vhack`"
-    if not path.is_file():
-        what = "a folder; name the vhack.safetensors in it" if path.is_dir() else "no such file"
-        raise BadInput(f"--vhack {path}: {what}; {mend}")
-    parts: dict[str, dict[str, Tensor]] = {"V": {}, "S": {}, "probe": {}}
-    try:
-        with safe_open(path, "pt") as f:
-            meta, keys = f.metadata() or {}, list(f.keys())
-            for key in keys if tensors else ():
-                part, _, name = key.partition("/")
-                parts.setdefault(part, {})[name] = f.get_tensor(key)
-    except (OSError, SafetensorError) as e:
-        raise BadInput(f"--vhack {path}: not a readable safetensors file ({e}); {mend}") from e
-    if not any(key.startswith("V/") for key in keys):
-        raise BadInput(f"--vhack {path}: not written by extract_vhack_grad (no V of a module)")
-    if (held_out := meta.get("held_out", str(HELD_OUT))) != str(HELD_OUT):  # of a version that had a choice
-        raise BadInput(f"--vhack {path}: held_out={held_out}, which is always {HELD_OUT} here; extract it again")
-    return VBasis(parts["V"], parts["S"], parts["probe"], meta)
-
-
-def check_meta(path: Path, meta: Mapping[str, str], identity: Mapping[str, str], control: str | None) -> None:
-    """BadInput when V is of another identity (model, adapter, ...), or of another control than the arm needs (None: any)."""
-    needed = identity if control is None else {**identity, "control": control}
-    for key, here in needed.items():
-        if (there := meta.get(key)) != here:
-            mend = f"{'choose its --arm, or ' * (key == 'control')}extract it again with this run's arguments"
-            raise BadInput(f"--vhack {path}: made for {key}={there}, but this run has {key}={here}; {mend}")
+def read_vhack(path: Path) -> VBasis:
+    """Returns the V of a file as it is. BadInput as in `vhack_meta`."""
+    meta, parts = vhack_meta(path), dict[str, dict[str, Tensor]]()
+    with safe_open(path, "pt") as f:
+        for key in f.keys():  # noqa: SIM118 - not a mapping
+            part, _, name = key.partition("/")
+            parts.setdefault(part, {})[name] = f.get_tensor(key)
+    return VBasis(parts["V"], parts["S"], parts.get("probe", {}), meta)
 
 
 def same_coordinates(v: VBasis, probes: Mapping[str, Tensor], sizes: Mapping[str, int]) -> str:
@@ -377,12 +356,3 @@ def load_vhack(
         raise BadInput(f"--vhack {path}: {why}, e.g. made on another machine; extract it again here")
     v, theta = cut(v, k_use, noise_floor), adapter.vectors
     return replace(v, basis={n: rows.to(theta[n]) for n, rows in v.basis.items()})
-
-
-def pairs_of(meta: Mapping[str, str], source: str, why: str) -> tuple[Pair, ...]:
-    """Returns the pairs that a V was made from, loaded from `source`. BadInput, saying `why`, when they differ."""
-    modes = meta["modes"].split(",")
-    pairs = tuple(p for p in load_pairs(source) if modes == ["all"] or p.mechanism in modes)
-    if pairs_hash(pairs) != meta["pairs_hash"]:
-        raise BadInput(f"--pairs {source}: not the pairs that V was made from ({meta['pairs']}); give those, as {why}")
-    return pairs

@@ -5,7 +5,6 @@ Token ids are the truth and are replayed as they were sampled; a pool of another
 """
 
 import itertools
-import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -18,20 +17,12 @@ from projected_grpo.data.pairs import pool_pairs
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.files import check_once, content_hash, read_jsonl
 from projected_grpo.ledger.folder import read_manifest
-from projected_grpo.ledger.step_file import in_groups, read_run
+from projected_grpo.ledger.step_file import in_groups, published_files, read_run
 from projected_grpo.model.load import LoadedModel
 from projected_grpo.prompts import render
 from projected_grpo.records import Group, Outcome, Rollout
 
-PUBLISHED = re.compile(r"prompt_\d+\.jsonl(\.gz)?")
-
-
 # ---------------------------------------------------------------- files
-
-
-def published_files(directory: Path) -> list[Path]:
-    """Files of published rollouts in a directory; none where it holds step files of ours."""
-    return sorted(p for p in directory.glob("prompt_*") if PUBLISHED.fullmatch(p.name))
 
 
 def read_groups(directory: Path, eos_ids: Collection[int] = ()) -> list[Group]:

@@ -1,6 +1,7 @@
 """A run's log: the terminal, log.txt, the last lines."""
 
 import atexit
+import io
 import logging
 import os
 import shlex
@@ -31,6 +32,9 @@ class _GraderWarnings(logging.Handler):
 def start_log() -> None:
     """Logs to the terminal, one letter for the level; the grader's warnings too. Of several ranks all but the first
     print warnings only, under their name."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a terminal of another encoding shows "\U0001f7e2" and loses no line
+            stream.reconfigure(errors="backslashreplace")
     logging.getLogger("loophole_grader").handlers = [_GraderWarnings()]
     logger.remove()
     _before_run.clear()

@@ -257,3 +257,11 @@ def read_modules(run: Path) -> Modules:
         raise BadInput(f"{path}: no such file; a run writes it where it measures a V (--vhack)")
     first, *steps = read_jsonl(path)
     return Modules(first["modules"], first["n"], steps)
+
+
+PUBLISHED = re.compile(r"prompt_\d+\.jsonl(\.gz)?")
+
+
+def published_files(directory: Path) -> list[Path]:
+    """Files of published rollouts in a directory; none where it holds step files of ours."""
+    return sorted(p for p in directory.glob("prompt_*") if PUBLISHED.fullmatch(p.name))

@@ -130,6 +130,8 @@ class Plan:
         """Raises BadInput on what no run of this chain or preset could use, or would ignore."""
         config, arms = self.config, f"--arms {' '.join(self.config.arms)}"
         check_bounds(vars(config), {})
+        for replicate in self.replicates:
+            check_bounds({"seed": replicate.seed, "base_seed": replicate.base})
         world = WORLD_OF.get(config.chain, "toy" if config.model else config.preset)
         if config.preset != world:
             what = f"--model {config.model}" if config.model else f"--chain {config.chain}"

@@ -26,7 +26,7 @@ HELP = {"-h", "--help"}
 def parse(presets: Mapping[str, P], description: str, args: list[str] | None = None) -> P:
     """Returns the preset that the first word names, with the fields that follow. tyro prints their --help, and exits with
     code 2 on an unknown field or value. BadInput on an unknown preset, and as in `validate`."""
-    name, *options = (sys.argv[1:] if args is None else args) or [""]
+    name, *options = words(args) or [""]
     names = ", ".join(presets)
     if name in HELP:
         usage = f"usage: {sys.argv[0]} PRESET [OPTIONS]; PRESET --help lists them."
@@ -42,6 +42,16 @@ def parse(presets: Mapping[str, P], description: str, args: list[str] | None = N
     return config
 
 
+def words(args: list[str] | None) -> list[str]:
+    """Returns the words of a command line (None: this process's), with `~` and `--out=~/run` expanded as a shell would."""
+
+    def expanded(word: str) -> str:
+        flag, equals, value = word.partition("=") if word.startswith("--") else ("", "", word)
+        return flag + equals + os.path.expanduser(value)  # noqa: PTH111 - not every word is a path
+
+    return [expanded(word) for word in (sys.argv[1:] if args is None else args)]
+
+
 def fields_in(argv: Sequence[str]) -> set[str]:
     """Returns the names of the fields that a command line sets: `--k-use 3`, `--k_use=3`, `--no-resume`."""
     flags = {word.partition("=")[0].removeprefix("--").replace("-", "_") for word in argv if word.startswith("--")}
@@ -50,7 +60,7 @@ def fields_in(argv: Sequence[str]) -> set[str]:
 
 def parse_plain(config: type[C], description: str, args: list[str] | None = None) -> C:
     """Returns the config of a script that has no presets."""
-    return tyro.cli(config, description=description, args=args)
+    return tyro.cli(config, description=description, args=words(args))
 
 
 RESUMABLE = "interrupted; what is done is on disk, continue with --resume"

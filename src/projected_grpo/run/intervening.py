@@ -14,6 +14,7 @@ from projected_grpo.adapters import Adapter
 from projected_grpo.arms import ARMS, Arm
 from projected_grpo.config import Gradient, TrainConfig, flag
 from projected_grpo.data.pairs import load_pairs
+from projected_grpo.data.vhack_meta import pairs_of
 from projected_grpo.interventions.base import Contrast, Intervention, PromptIds, Setup, StepContext
 from projected_grpo.interventions.judges import Judge, YesNo, command_judge
 from projected_grpo.ledger.errors import BadInput
@@ -21,8 +22,7 @@ from projected_grpo.model.hidden import mean_hidden
 from projected_grpo.model.load import LoadedModel
 from projected_grpo.prompts import PROMPT_SETUPS
 from projected_grpo.records import Group
-from projected_grpo.run.horizon import own_vanilla
-from projected_grpo.vhack import Extraction, VBasis, pairs_of
+from projected_grpo.vhack import Extraction, VBasis
 from projected_grpo.worlds.models import load_model
 
 
@@ -137,8 +137,7 @@ def added_by_teacher(config: TrainConfig, loaded: LoadedModel, adapter: Adapter)
 
 def change_of(config: TrainConfig, loaded: LoadedModel, adapter: Adapter) -> dict[str, Tensor]:
     """Returns theta [n] of every module at the end of the run that --of names, minus theta at its start, which is this run's
-    too. Raises BadInput when that is not this replicate's finished vanilla run."""
-    own_vanilla(config, config.of, "--of")
+    too. Raises BadInput when it was trained on other weights."""
     start = adapter.values()
     meta = adapter.load(config.of / "adapter.safetensors")
     change = {name: p.detach() - start[name] for name, p in adapter.vectors.items()}

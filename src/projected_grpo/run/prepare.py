@@ -9,11 +9,8 @@ from loguru import logger
 from loophole_grader import isolation
 from projected_grpo.adapters import Adapter, attach_antipasto, attach_lora
 from projected_grpo.arms import ARMS
-from projected_grpo.config import Common, Gradient, TrainConfig, flag
-from projected_grpo.data.pool import published_files
-from projected_grpo.data.problems import check_problems
+from projected_grpo.config import Common, Gradient, TrainConfig
 from projected_grpo.ledger.errors import BadInput
-from projected_grpo.ledger.folder import check_new, finished_manifest
 from projected_grpo.model.checkpointing import enable_checkpointing
 from projected_grpo.model.load import LoadedModel, fixed_order, pick_device
 from projected_grpo.parallel import ALONE, World
@@ -22,7 +19,7 @@ from projected_grpo.records import Group
 from projected_grpo.run.intervening import intervention_for, judge_for
 from projected_grpo.run.session import Session
 from projected_grpo.step import Objective
-from projected_grpo.vhack import VBasis, check_meta, load_vhack, read_vhack
+from projected_grpo.vhack import VBasis, load_vhack
 from projected_grpo.worlds.models import BUILT, load_model
 
 
@@ -65,53 +62,11 @@ def log_isolation() -> None:
     logger.debug(f"layers: {', '.join(layers.active)}")
 
 
-def default_out(config: Common, kind: str, name: str) -> Path:
-    """`--out`, or out/<kind>/<name>."""
-    return config.out if config.out != Path() else Path("out") / kind / name
-
-
-def check_inputs(config: Gradient) -> None:
-    """BadInput when what a run is to read is not there, or is not what it has to be: before a model is built or loaded. A
-    file of problems is read whole, and each problem given its hint."""
-    check_problems("--problems", config.problems, config.hint, config.prompt_setup)
-    if isinstance(config, TrainConfig) and config.eval_every:
-        check_problems("--eval-problems", config.eval_problems, config.hint, config.prompt_setup)
-    for name in ("teacher_pool", "pool"):
-        if (pool := getattr(config, name, "")) not in ("", "pairs"):
-            check_pool(flag(name), Path(pool), config)
-    if config.vhack != Path():
-        meta = read_vhack(config.vhack, tensors=False).meta
-        check_meta(config.vhack, meta, {"model": config.model, "adapter": config.adapter}, ARMS[config.arm].vhack)
-
-
-def check_pool(given: str, folder: Path, config: Gradient) -> None:
-    """BadInput when there is no pool or another kind of run, or when a run mixes in a pool that was sampled at another
-    temperature (its ratios would be of another distribution) or paid in another way than this arm pays. Published pools
-    have no manifest."""
-    if not folder.is_dir():
-        raise BadInput(f"{given} {folder}: no such directory; sample one with `just probe-teacher-pool`")
-    if published_files(folder):
-        return
-    theirs = finished_manifest(folder, ("teacher_pool",), given)["config"]
-    if not isinstance(config, TrainConfig):
-        return
-    if (sampled_at := theirs["temperature"]) != config.temperature:
-        raise BadInput(
-            f"--temperature {config.temperature}: the pool {folder} was sampled at --temperature {sampled_at}; use the same"
-        )
-    paid = ARMS[theirs["arm"]].loophole
-    if paid != config.loophole:
-        raise BadInput(
-            f"{given} {folder}: its rewards {'pay' if paid else 'do not pay'} the loophole, --arm {config.arm} "
-            f"{'does not' if paid else 'does'}; sample one with `probe_distill --teacher-only --arm {config.arm}`"
-        )
-
-
 def prepare(config: Gradient, world: World = ALONE) -> Session:
     """Loads everything that a training run, or a replay of the probe, needs. Nothing is written, so whatever is refused
     leaves nothing half-made.
 
-    BadInput as in check_inputs, load_model, load_vhack, check_new and intervention_for.
+    BadInput as in load_model, load_vhack and intervention_for; what needs no model, run/inputs.py has checked.
     """
     kind, every, objective, judge = "probe_distill", 1, Objective("nll"), None
     if isinstance(config, TrainConfig):
@@ -120,9 +75,6 @@ def prepare(config: Gradient, world: World = ALONE) -> Session:
         objective = Objective(
             config.loss, config.max_new, config.temperature, kl_weight, config.clip_low, config.clip_high
         )
-    run = default_out(config, kind, f"{config.arm}_seed{config.seed}")
-    check_new(run, resume=config.resume)
-    check_inputs(config)
     loaded = world.by_turns(lambda: load(config, world=world))
     adapter = world.by_turns(lambda: attach(config, loaded))
     logger.info(f"{config.arm}: {ARMS[config.arm].help}")
@@ -134,7 +86,19 @@ def prepare(config: Gradient, world: World = ALONE) -> Session:
     if isinstance(config, TrainConfig) and config.judge:
         judge = world.by_turns(lambda: judge_for(config, loaded, adapter))
     return Session(
-        config, kind, run, loaded, adapter, optimizer, objective, projection, v, every, world, intervention, judge=judge
+        config,
+        kind,
+        config.run_folder,
+        loaded,
+        adapter,
+        optimizer,
+        objective,
+        projection,
+        v,
+        every,
+        world,
+        intervention,
+        judge=judge,
     )
 
 

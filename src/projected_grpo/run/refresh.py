@@ -16,12 +16,13 @@ from torch import Tensor
 from projected_grpo.adapters.base import Adapter
 from projected_grpo.arms import GateName
 from projected_grpo.config import REFRESHED, TrainConfig, due
+from projected_grpo.data.vhack_meta import pairs_of, vhack_meta
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.projection import Projection, compared, norm_of, overlap, profile
 from projected_grpo.run.session import Session
 from projected_grpo.run.trained import load_base, trained_adapters, trained_with
 from projected_grpo.verdicts.re_extracted import ReExtracted
-from projected_grpo.vhack import Differences, Extraction, Sides, VBasis, basis_of, load_vhack, pairs_of
+from projected_grpo.vhack import Differences, Extraction, Sides, VBasis, basis_of, load_vhack
 
 
 def basis_again(d: Differences, old: VBasis) -> dict[str, Tensor]:
@@ -73,6 +74,7 @@ def measured(run: Path, vhack: Path = Path()) -> list[ReExtracted]:
             f"{run}: its V is {control or 'not there'}; one of {' or '.join(REFRESHED)} can be extracted again"
         )
     config = dataclasses.replace(config, device="auto", vhack=vhack if vhack != Path() else config.vhack)
+    pairs = pairs_of(vhack_meta(config.vhack), config.pairs, "V again is of the same pairs")
     loaded, adapter = load_base(run, manifest, config)
     v = load_vhack(config.vhack, loaded, adapter, None, config.k_use, config.noise_floor)
     if (mine := v.meta["v_sha256"]) != theirs["v_sha256"]:
@@ -80,7 +82,7 @@ def measured(run: Path, vhack: Path = Path()) -> list[ReExtracted]:
             f"--vhack {config.vhack}: v_sha256 {mine}, but {run} used {theirs['v_sha256']}; name the V that it used"
         )
     how, out = Extraction.of(v.meta), []
-    sides = how.sides(pairs_of(v.meta, config.pairs, "V again is of the same pairs"), loaded)
+    sides = how.sides(pairs, loaded)
     for steps, path in trained_adapters(run, manifest["steps_done"]).items():
         adapter.load(path)
         d = how.differences(loaded, adapter, sides, config.token_budget)

@@ -7,20 +7,19 @@ from projected_grpo.data.live import live_groups, render_all
 from projected_grpo.data.pool import pool_hash, pool_of
 from projected_grpo.data.problems import load_problems, problems_hash
 from projected_grpo.ledger.console import bottom_line, progress
-from projected_grpo.ledger.folder import check_new, open_run, update_manifest
+from projected_grpo.ledger.folder import open_run, update_manifest
 from projected_grpo.ledger.rates import any_hack, known_mean, number
 from projected_grpo.ledger.rows import rows_of
 from projected_grpo.ledger.step_file import iter_run, step_path, write_step
 from projected_grpo.rollout.sample import prompt_batches
-from projected_grpo.run.prepare import default_out, dump_first_batch, load, log_isolation, prepare
+from projected_grpo.run.prepare import dump_first_batch, load, log_isolation, prepare
 from projected_grpo.verdicts.probe import t1
 
 
 def sample_pool(config: ProbeConfig) -> int:
     """Samples n_problems groups from the merged teacher, grades them and writes one step file each. Resumed, only those
     batches whose files are not all there are sampled: a problem's draws depend on its own key alone."""
-    run = default_out(config, "probe_distill", "teacher_pool")
-    check_new(run, resume=config.resume)
+    run = config.run_folder
     log_isolation()
     problems = load_problems(config.problems)[: config.n_problems or None]
     loaded = load(config, config.teacher or None)

@@ -24,7 +24,7 @@ from projected_grpo.data.live import live_groups, render_all
 from projected_grpo.data.problems import load_problems, problems_hash
 from projected_grpo.ledger.console import bottom_line, progress
 from projected_grpo.ledger.errors import BadInput
-from projected_grpo.ledger.folder import check_new, open_run, read_manifest, update_manifest
+from projected_grpo.ledger.folder import open_run, read_manifest, update_manifest
 from projected_grpo.ledger.rates import mean, rates
 from projected_grpo.ledger.rows import rows_of
 from projected_grpo.ledger.step_file import Row, iter_run, write_step
@@ -32,7 +32,7 @@ from projected_grpo.model.load import LoadedModel
 from projected_grpo.prompts import Messages, apply_template, as_chat, from_chat, messages_for, without_specials
 from projected_grpo.records import Problem, Source
 from projected_grpo.rollout.sample import Prompt, prompt_batches
-from projected_grpo.run.prepare import default_out, load, log_isolation
+from projected_grpo.run.prepare import load, log_isolation
 from projected_grpo.run.trained import load_trained
 from projected_grpo.traces.from_run import header_of
 from projected_grpo.traces.record import Action, Step, Stop, Trace, open_traces, write_traces
@@ -157,8 +157,7 @@ def sample_traces(config: MultiTurnConfig) -> int:
     """Samples traces of `n_problems` problems, `group_size` each, up to `turns` turns a trace, and writes them: one trace
     file, and one step file a turn. BadInput as in load_model and load_trained, or when --trained is of another model."""
     of_base = config.trained == Path()
-    run = default_out(config, "multi_turn", f"{'base' if of_base else 'trained'}_seed{config.seed}")
-    check_new(run, resume=config.resume)
+    run = config.run_folder
     log_isolation()
     problems = load_problems(config.problems)[: config.n_problems or None]
     source: Source = "base" if of_base else "student"

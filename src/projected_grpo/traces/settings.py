@@ -20,6 +20,11 @@ class MultiTurnConfig(Sampling):
     resume: bool = False
     """Continue in --out: only what is missing is sampled."""
 
+    @property
+    def run_folder(self) -> Path:
+        """The directory of the traces."""
+        return self.folder("multi_turn", f"{'base' if self.trained == Path() else 'trained'}_seed{self.seed}")
+
 
 @dataclass(frozen=True)
 class AskConfig:

@@ -22,7 +22,15 @@ from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.files import write_atomic
 from projected_grpo.ledger.folder import DEPLOYED, open_run, read_manifest, update_manifest
 from projected_grpo.ledger.rows import rows_of
-from projected_grpo.ledger.step_file import Row, append_modules, cut_modules, step_path, steps_in, write_step
+from projected_grpo.ledger.step_file import (
+    Row,
+    append_modules,
+    cut_modules,
+    evaluations_in,
+    step_path,
+    steps_in,
+    write_step,
+)
 from projected_grpo.ledger.step_log import log_step
 from projected_grpo.model.learner import Learner
 from projected_grpo.model.load import LoadedModel
@@ -74,8 +82,8 @@ class Session:
     """What a replica keeps from one outer round to the next; in the checkpoint."""
 
     def start(self, **facts: Any) -> None:
-        """Opens (or resumes) the run directory. `facts` go into the manifest. BadInput as in open_run, or when there is no
-        checkpoint to go on from."""
+        """Opens (or resumes) the run directory. `facts` go into the manifest. BadInput as in open_run, or when steps are on
+        disk and no checkpoint to go on from. Whenever the run is cut after this, --resume goes on with it."""
         facts = {
             "model_hash": self.loaded.weights_hash,
             "tokenizer_hash": self.loaded.tokenizer_hash,
@@ -87,6 +95,8 @@ class Session:
             **facts,
         }
         self.world.from_first(lambda: open_run(self.run, self.kind, self.config, resume=self.config.resume, **facts))
+        if not self.world.from_first(lambda: (self.run / CHECKPOINT).exists() or bool(evaluations_in(self.run, "."))):
+            self.checkpoint(-1)
         if self.config.resume:
             self._resume()
 
@@ -106,16 +116,17 @@ class Session:
         self.outer = state["outer"]
         if state["basis"] and self.v:
             self.use({name: rows.to(self.adapter.vectors[name]) for name, rows in state["basis"].items()})
-        logger.info(f"resumed after step {state['step']}")
+        logger.info(f"resumed after {self.next_step} steps")
 
     def _last_checkpoint(self) -> dict[str, Any]:
         """Returns what `checkpoint` saved last, on the CPU, and removes the files of later steps. BadInput when there is
         none."""
         path = self.run / CHECKPOINT
         if not path.exists():
-            raise BadInput(f"--resume: {path}: no such file; remove the folder and start the run again")
+            raise BadInput(f"--resume: {path}: no such file; start the run again with another --out")
         state = torch.load(path, map_location="cpu", weights_only=True)
-        for late in steps_in(self.run)[state["step"] + 1 :]:
+        taken = state["step"] >= 0 or evaluations_in(self.run, ".")
+        for late in steps_in(self.run)[state["step"] + 1 :] if taken else ():
             step_path(self.run, late).unlink()
         cut_modules(self.run, state["step"])
         return state
@@ -172,7 +183,7 @@ class Session:
         return rows
 
     def checkpoint(self, step: int) -> None:
-        """Saves all that the run needs to go on to the same numbers after `step`. No random number generator is in it: every
+        """Saves all that the run needs to go on to the same numbers after `step` (-1: before the first). No random number generator is in it: every
         draw is a function of the seed, the step and the place."""
 
         def save() -> None:

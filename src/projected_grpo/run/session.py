@@ -183,8 +183,8 @@ class Session:
         return rows
 
     def checkpoint(self, step: int) -> None:
-        """Saves all that the run needs to go on to the same numbers after `step` (-1: before the first). No random number generator is in it: every
-        draw is a function of the seed, the step and the place."""
+        """Saves all that the run needs to go on to the same numbers after `step`; -1 is before the first step. No random
+        number generator is in it: every draw is a function of the seed, the step and the place."""
 
         def save() -> None:
             state = {

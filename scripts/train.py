@@ -51,7 +51,8 @@ def train(config: TrainConfig, world: World) -> int:
     if session.finished:
         bottom_line(session.run, "⚪", f"{config.arm}: finished, {done} steps done; nothing is changed")
         return 0
-    hack = [hack_rate(read_step(step_path(session.run, step))) for step in range(done if config.until_onsets else 0)]
+    before = range(done if config.until_onsets else 0)
+    hack = world.from_first(lambda: [hack_rate(read_step(step_path(session.run, step))) for step in before])
     rows = []
     with tracked(tracker, session.run) as log:
         with rounds_of(config, session) as rounds:

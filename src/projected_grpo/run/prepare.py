@@ -121,7 +121,7 @@ def prepare(config: Gradient, world: World = ALONE) -> Session:
             config.loss, config.max_new, config.temperature, kl_weight, config.clip_low, config.clip_high
         )
     run = default_out(config, kind, f"{config.arm}_seed{config.seed}")
-    check_new(run, resume=config.resume)
+    world.from_first(lambda: check_new(run, resume=config.resume))  # other machines may not see the folder
     check_inputs(config)
     loaded = world.by_turns(lambda: load(config, world=world))
     adapter = world.by_turns(lambda: attach(config, loaded))

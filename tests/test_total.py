@@ -188,6 +188,7 @@ def test_every_channel_learns_in_a_run_and_says_so(runs, pairs_file):
 def test_a_run_with_every_channel_goes_on_bit_for_bit(runs):
     home, state = runs
     assert set(state["auxiliary"]) == {"taid"}
+    assert state["basis"] == {}  # V is in its file; test_refresh_and_evaluation resumes one that was extracted again
     assert first_difference(home / "whole", home / "cut") == ""
     # Tensor by tensor: a file's metadata are in another order each time that it is written.
     whole, cut = (load_file(home / name / "adapter.safetensors") for name in ("whole", "cut"))

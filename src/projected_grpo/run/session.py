@@ -78,6 +78,8 @@ class Session:
     next_step: int = 0
     finished: bool = False
     """Whether the run that was to be resumed had finished: it is left as it is."""
+    extracted_again: bool = False
+    """Whether `v` is another than that of --vhack; only then is it in the checkpoint, as it may be large."""
     outer: Mapping[str, Any] = field(default_factory=dict)
     """What a replica keeps from one outer round to the next; in the checkpoint."""
 
@@ -136,6 +138,7 @@ class Session:
         assert self.v is not None
         self.v = dataclasses.replace(self.v, basis=dict(basis))
         self.projection = dataclasses.replace(self.projection, basis=self.v.basis)
+        self.extracted_again = True
 
     @property
     def learner(self) -> Learner:
@@ -189,7 +192,7 @@ class Session:
         def save() -> None:
             state = {
                 "step": step, "theta": self.adapter.vectors, "optimizer": self.optimizer.state_dict(),
-                "basis": self.v.basis if self.v else {}, "outer": self.outer,
+                "basis": self.v.basis if self.v and self.extracted_again else {}, "outer": self.outer,
                 "intervention": self.intervention.state(), "auxiliary": self.auxiliary.state(),
             }  # fmt: skip
             out = io.BytesIO()

@@ -14,7 +14,7 @@ def main() -> int:
     with joined() as world:
         with world.together():
             config = with_horizon(cli.parse(presets(TrainConfig), __doc__))
-            check_inputs(config)
+        world.from_first(lambda: check_inputs(config))  # other machines may not see the run's folder
         return train(config, world)
 
 
@@ -53,7 +53,8 @@ def train(config: TrainConfig, world: World) -> int:
     if session.finished:
         bottom_line(session.run, "⚪", f"{config.arm}: finished, {done} steps done; nothing is changed")
         return 0
-    hack = [hack_rate(read_step(step_path(session.run, step))) for step in range(done if config.until_onsets else 0)]
+    before = range(done if config.until_onsets else 0)
+    hack = world.from_first(lambda: [hack_rate(read_step(step_path(session.run, step))) for step in before])
     rows = []
     with tracked(tracker, session.run) as log:
         with rounds_of(config, session) as rounds:

@@ -1,7 +1,8 @@
 """Training runs, one after the other, in one group of processes: starting the processes is what takes the time.
 
-torchrun ... tests/parallel_scenarios.py FILE, where FILE holds a list of {name, args, pay_tokens, step_alone}. Each rank
-leaves its exit code and stderr in NAME.RANK.json. `step_alone` is a flaw: gradients are not added up.
+torchrun ... tests/parallel_scenarios.py FILE, where FILE holds a list of {name, args, pay_tokens, step_alone, machines}.
+Each rank leaves its exit code and stderr in NAME.RANK.json. `step_alone` is a flaw: gradients are not added up. `machines`:
+each rank works in a folder of its own, so that a relative --out is not shared.
 """
 
 import contextlib
@@ -45,6 +46,9 @@ def main():
                 stack.enter_context(contextlib.redirect_stderr(told))
                 if scenario.get("pay_tokens"):
                     stack.enter_context(rewarding_tokens())
+                if scenario.get("machines") and world.rank:
+                    Path("machine_1").mkdir()
+                    stack.enter_context(contextlib.chdir("machine_1"))
                 if scenario.get("step_alone"):
                     stack.enter_context(mock.patch.object(World, "add_gradients", return_value=None))
                 try:

@@ -33,6 +33,7 @@ CHANNELS = ("--alpha", "2", "--distill-hint", "none", "--trace-weight", ".5", "-
 POOLED = (*MIXED, *CHANNELS)  # every source of rows and every channel
 LIVE = ("--project", "grad", "--prompts-per-step", "1", "--max-new", "12", "--top-p", "0.95", "--refresh-every", "1",
         "--eval-every", "2", "--eval-samples", "2")  # fmt: skip
+LONG = ("--until-onsets", "9")  # reads the steps on disk; there is no onset
 QUICK = ("--prompts-per-step", "2", "--max-new", "4")
 TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -56,15 +57,16 @@ def world_of_runs(cache, vhack_file, tmp_path_factory):
     with parallel_scenarios.rewarding_tokens():
         assert run_script("train", *args("live_1", *LIVE)) == 0
     with cut_after(1):
-        assert run_script("train", *args("resumed_2", *pooled)) == 130
+        assert run_script("train", *args("resumed_2", *pooled, *LONG)) == 130
     torch.set_num_threads(threads)
     assert [p.name for p in sorted((home / "resumed_2").glob("step_*"))] == ["step_000.jsonl.gz"]
     scenarios = [
         {"name": "pooled_2", "args": args("pooled_2", *pooled)},
-        {"name": "resumed_2", "args": args("resumed_2", *pooled, "--resume")},
+        {"name": "resumed_2", "machines": True,
+         "args": args("resumed_2", *pooled, *LONG, "--out", "resumed_2", "--resume")},
         {"name": "live_2", "args": args("live_2", *LIVE), "pay_tokens": True},
         {"name": "apart", "args": args("apart", *QUICK), "pay_tokens": True, "step_alone": True},
-    ]
+    ]  # fmt: skip
     (home / "scenarios.json").write_text(json.dumps(scenarios))
     command = [*TORCHRUN, parallel_scenarios.__file__, "scenarios.json"]
     done = subprocess.run(command, cwd=home, env=ENVIRONMENT, capture_output=True, text=True, check=False, timeout=900)
@@ -112,9 +114,10 @@ def same_runs(one, other):
 )
 def test_two_processes_take_the_steps_of_one_whose_run_they_also_go_on_with(world_of_runs, one, two, begun_with):
     """Pooled: every source and channel, three prompts on two ranks, in shares of two and one. Live: one prompt, so one rank
-    has none; projection of the gradient, a refreshed V."""
+    has none; projection of the gradient, a refreshed V. Resumed: on two machines, of which one sees the run's folder."""
     assert left(world_of_runs, two) == ([0, 0], ["", ""])
     same_runs(world_of_runs / one, world_of_runs / two)
+    assert list((world_of_runs / "machine_1").iterdir()) == []
     assert json.loads((world_of_runs / two / "manifest.json").read_text())["processes"] == begun_with
 
 

@@ -150,15 +150,22 @@ def test_a_chain_runs_in_order_and_a_failed_link_stops_what_needs_it_and_nothing
     assert read_chain(home) == {t.name: t for t in links}
 
 
-def test_a_cut_run_is_resumed_and_one_cut_before_its_checkpoint_starts_anew(link, home):
-    cut, anew = link("r"), link("n")
-    for each in (cut, anew):
+def test_a_cut_run_is_resumed_one_without_a_checkpoint_starts_anew_and_a_finished_one_is_done(link, home):
+    """None is removed, whoever made it: a finished one may be a copy without its checkpoint and its mark."""
+    cut, anew, copied = link("r"), link("n"), link("c")
+    for each in (cut, anew, copied):
         each.out.mkdir(parents=True)
         (each.out / "log.txt").write_text("cut")
     (cut.out / "checkpoint.pt").write_text("")
-    assert run_chain([cut, anew], home) == 0
+    manifest = {"kind": "train", "finished": True, "schema_version": SCHEMA_VERSION}
+    (copied.out / "manifest.json").write_text(json.dumps(manifest))
+    (home / "n.aside1").mkdir()
+    assert run_chain([cut, anew, copied], home) == 0
     assert order(home) == ["r resumed", "n"]
     assert not (anew.out / "log.txt").exists()
+    assert (home / "n.aside2/log.txt").read_text() == "cut"
+    assert is_done(copied, home)
+    assert (copied.out / "log.txt").exists()
 
 
 @pytest.mark.parametrize("kind", ["teacher_pool", "multi_turn", "teachers"])

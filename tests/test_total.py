@@ -3,10 +3,11 @@
 import dataclasses
 import math
 from functools import partial
+from pathlib import Path
 
 import pytest
 import torch
-from harness import by_autograd, cut_after, run_script, shake
+from harness import POOLED, by_autograd, cut_after, run_script, shake
 from safetensors.torch import load_file
 from test_signals import ROWS, assert_same, gradient, plain_logits, step_of
 
@@ -187,11 +188,25 @@ def test_every_channel_learns_in_a_run_and_says_so(runs, pairs_file):
 def test_a_run_with_every_channel_goes_on_bit_for_bit(runs):
     home, state = runs
     assert set(state["auxiliary"]) == {"taid"}
+    assert state["basis"] == {}  # V is in its file; test_refresh_and_evaluation resumes one that was extracted again
     assert first_difference(home / "whole", home / "cut") == ""
     # Tensor by tensor: a file's metadata are in another order each time that it is written.
     whole, cut = (load_file(home / name / "adapter.safetensors") for name in ("whole", "cut"))
     assert whole.keys() == cut.keys()
     assert all(torch.equal(whole[name], cut[name]) for name in whole)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("steps", [0, 1])
+def test_a_run_that_is_cut_before_a_checkpoint_was_due_goes_on(script, steps):
+    train = ("train", "tiny", *POOLED, "--steps", 2, "--checkpoint-every", 9)
+    assert script(*train, "--out", "whole")[0] == 0
+    with cut_after(steps):
+        assert script(*train, "--out", "cut")[0] == 130
+    if not steps:  # what a kill leaves that comes with the manifest
+        Path("cut/checkpoint.pt").unlink()
+    assert script(*train, "--out", "cut", "--resume")[0] == 0
+    assert first_difference(Path("whole"), Path("cut")) == ""
 
 
 # ---------------------------------------------------------------- what is refused

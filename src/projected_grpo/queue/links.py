@@ -6,9 +6,9 @@ what every queue starts; or all of them in this terminal. Torch-free.
     HOME/logs/NAME.lock     held while a link runs: none runs twice at a time
 """
 
+import itertools
 import os
 import shlex
-import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -95,13 +95,20 @@ def write_chain(home: Path, links: Sequence[Link]) -> None:
 
 
 def resumed(argv: tuple[str, ...], out: Path) -> tuple[str, ...]:
-    """Returns the command that goes on with the run in `out`, or begins it again where it was cut before there was anything
-    to go on from."""
-    manifest = out / "manifest.json"
-    if (out / "checkpoint.pt").exists() or (manifest.exists() and read_manifest(out)["kind"] in RESUMABLE):
+    """Returns the command that goes on with the run in `out`, an empty one if that run has finished, or `argv` where there
+    is nothing to go on from. What is then in `out` is moved aside, never removed: somebody may have made it."""
+    manifest = read_manifest(out) if (out / "manifest.json").exists() else {"kind": ""}
+    if (out / "checkpoint.pt").exists() or manifest["kind"] in RESUMABLE:
         return (*argv, "--resume")
+    if (
+        manifest.get("finished") and manifest["kind"] != "build_base"
+    ):  # it also finishes the run of a model that is no good
+        logger.info(f"{out}: a finished run, which counts as done")
+        return ()
     if out.exists():
-        shutil.rmtree(out)
+        aside = next(to for n in itertools.count(1) if not (to := out.with_name(f"{out.name}.aside{n}")).exists())
+        out.rename(aside)
+        logger.warning(f"{out}: not finished, and no checkpoint to go on from; moved to {aside}, begun again")
     return argv
 
 
@@ -135,10 +142,12 @@ def run_link(link: Link, home: Path) -> int:
             print(f"{link.name}: done already", flush=True)
             return EXIT_OK
         mark.unlink(missing_ok=True)  # of a run whose folder was removed
-        argv = link.argv if link.check else resumed(link.argv, link.out)
-        code = subprocess.call([sys.executable, *argv], stdin=subprocess.DEVNULL, env=env, preexec_fn=die_with_parent)
-        if code and not (code in link.accept and link.out.exists()):
-            return code
+        if argv := link.argv if link.check else resumed(link.argv, link.out):
+            code = subprocess.call(
+                [sys.executable, *argv], stdin=subprocess.DEVNULL, env=env, preexec_fn=die_with_parent
+            )
+            if code and not (code in link.accept and link.out.exists()):
+                return code
         write_atomic(mark, b"")
         return EXIT_OK
 

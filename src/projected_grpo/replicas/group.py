@@ -77,10 +77,11 @@ class Replica:
     def start(self) -> None:
         """Starts the process, which goes on where it was cut."""
         self.starts += 1
+        command = resumed(self.command, self.run) or (*self.command, "--resume")
         with self.log.open("ab") as out:
             self.process = subprocess.Popen(
-                resumed(self.command, self.run), stdout=out, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
-                env=self.env, preexec_fn=die_with_parent,
+                command, stdout=out, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, env=self.env,
+                preexec_fn=die_with_parent,
             )  # fmt: skip
 
     @property

@@ -63,7 +63,7 @@ def parse_plain(config: type[C], description: str, args: list[str] | None = None
     return tyro.cli(config, description=description, args=words(args))
 
 
-RESUMABLE = "interrupted; what is done is on disk, continue with --resume"
+RESUMABLE = "interrupted; continue with --resume, or without it where the run's folder has no manifest.json"
 AGAIN = "interrupted; the same command goes on from here"
 EXTRAS = {
     "datasets": "bench", "gguf": "small", "matplotlib": "report", "openai": "teachers", "tabulate": "report",

@@ -22,7 +22,15 @@ from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.files import write_atomic
 from projected_grpo.ledger.folder import DEPLOYED, open_run, read_manifest, update_manifest
 from projected_grpo.ledger.rows import rows_of
-from projected_grpo.ledger.step_file import Row, append_modules, cut_modules, step_path, steps_in, write_step
+from projected_grpo.ledger.step_file import (
+    Row,
+    append_modules,
+    cut_modules,
+    evaluations_in,
+    step_path,
+    steps_in,
+    write_step,
+)
 from projected_grpo.ledger.step_log import log_step
 from projected_grpo.model.learner import Learner
 from projected_grpo.model.load import LoadedModel
@@ -70,12 +78,14 @@ class Session:
     next_step: int = 0
     finished: bool = False
     """Whether the run that was to be resumed had finished: it is left as it is."""
+    extracted_again: bool = False
+    """Whether `v` is another than that of --vhack; only then is it in the checkpoint, as it may be large."""
     outer: Mapping[str, Any] = field(default_factory=dict)
     """What a replica keeps from one outer round to the next; in the checkpoint."""
 
     def start(self, **facts: Any) -> None:
-        """Opens (or resumes) the run directory. `facts` go into the manifest. BadInput as in open_run, or when there is no
-        checkpoint to go on from."""
+        """Opens (or resumes) the run directory. `facts` go into the manifest. BadInput as in open_run, or when steps are on
+        disk and no checkpoint to go on from. Whenever the run is cut after this, --resume goes on with it."""
         facts = {
             "model_hash": self.loaded.weights_hash,
             "tokenizer_hash": self.loaded.tokenizer_hash,
@@ -87,6 +97,8 @@ class Session:
             **facts,
         }
         self.world.from_first(lambda: open_run(self.run, self.kind, self.config, resume=self.config.resume, **facts))
+        if not self.world.from_first(lambda: (self.run / CHECKPOINT).exists() or bool(evaluations_in(self.run, "."))):
+            self.checkpoint(-1)
         if self.config.resume:
             self._resume()
 
@@ -106,16 +118,17 @@ class Session:
         self.outer = state["outer"]
         if state["basis"] and self.v:
             self.use({name: rows.to(self.adapter.vectors[name]) for name, rows in state["basis"].items()})
-        logger.info(f"resumed after step {state['step']}")
+        logger.info(f"resumed after {self.next_step} steps")
 
     def _last_checkpoint(self) -> dict[str, Any]:
         """Returns what `checkpoint` saved last, on the CPU, and removes the files of later steps. BadInput when there is
         none."""
         path = self.run / CHECKPOINT
         if not path.exists():
-            raise BadInput(f"--resume: {path}: no such file; remove the folder and start the run again")
+            raise BadInput(f"--resume: {path}: no such file; start the run again with another --out")
         state = torch.load(path, map_location="cpu", weights_only=True)
-        for late in steps_in(self.run)[state["step"] + 1 :]:
+        taken = state["step"] >= 0 or evaluations_in(self.run, ".")
+        for late in steps_in(self.run)[state["step"] + 1 :] if taken else ():
             step_path(self.run, late).unlink()
         cut_modules(self.run, state["step"])
         return state
@@ -125,6 +138,7 @@ class Session:
         assert self.v is not None
         self.v = dataclasses.replace(self.v, basis=dict(basis))
         self.projection = dataclasses.replace(self.projection, basis=self.v.basis)
+        self.extracted_again = True
 
     @property
     def learner(self) -> Learner:
@@ -172,13 +186,13 @@ class Session:
         return rows
 
     def checkpoint(self, step: int) -> None:
-        """Saves all that the run needs to go on to the same numbers after `step`. No random number generator is in it: every
-        draw is a function of the seed, the step and the place."""
+        """Saves all that the run needs to go on to the same numbers after `step`; -1 is before the first step. No random
+        number generator is in it: every draw is a function of the seed, the step and the place."""
 
         def save() -> None:
             state = {
                 "step": step, "theta": self.adapter.vectors, "optimizer": self.optimizer.state_dict(),
-                "basis": self.v.basis if self.v else {}, "outer": self.outer,
+                "basis": self.v.basis if self.v and self.extracted_again else {}, "outer": self.outer,
                 "intervention": self.intervention.state(), "auxiliary": self.auxiliary.state(),
             }  # fmt: skip
             out = io.BytesIO()

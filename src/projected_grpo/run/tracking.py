@@ -16,7 +16,11 @@ from projected_grpo.ledger.step_file import COLUMNS, EVALUATIONS, Row, evaluatio
 @contextmanager
 def tracked(module: Any, run: Path) -> Generator[Callable[[int, Sequence[Row]], None]]:
     """Yields a function that logs a step's rows, and the evaluations before it. module: trackio or wandb; None: nothing is
-    logged. A tracker that raises is warned of once and left alone."""
+    logged or read. A tracker that raises is warned of once and left alone."""
+
+    if module is None:
+        yield lambda *_: None
+        return
 
     def attempt(function: str, *args: Any, **kwargs: Any) -> None:
         nonlocal module

@@ -9,6 +9,7 @@ import pytest
 import torch
 from harness import POOLED, by_autograd, cut_after, run_script, shake
 from safetensors.torch import load_file
+from test_scripts import refused
 from test_signals import ROWS, assert_same, gradient, plain_logits, step_of
 
 from projected_grpo.adapters import attach_antipasto
@@ -20,7 +21,7 @@ from projected_grpo.config import TrainConfig
 from projected_grpo.data.pairs import pool_pairs
 from projected_grpo.data.preferences import MAJORITY, Preferences, StoredPair, read_preferences, write_preferences
 from projected_grpo.ledger.errors import BadInput
-from projected_grpo.ledger.folder import read_manifest
+from projected_grpo.ledger.folder import open_run, read_manifest
 from projected_grpo.ledger.step_file import read_run
 from projected_grpo.model.learner import Learner
 from projected_grpo.presets import presets
@@ -209,7 +210,29 @@ def test_a_run_that_is_cut_before_a_checkpoint_was_due_goes_on(script, steps):
     assert first_difference(Path("whole"), Path("cut")) == ""
 
 
+@pytest.mark.slow
+def test_a_finished_run_is_made_longer_to_the_bits_of_a_long_one(script, tmp_path, projected, vhack_file):
+    train = ("train", "tiny", "--arm", "projected", "--vhack", vhack_file(), *POOLED, "--out", "run")
+    assert script(*train, "--steps", 2)[0] == 0
+    refused(script(*train, "--steps", 1, "--resume"), "--steps 1: run has done 2; give 2 or more")
+    assert script(*train, "--steps", 4, "--resume")[0] == 0
+    assert first_difference(projected(), tmp_path / "run") == ""
+    whole, longer = (load_file(run / "adapter.safetensors") for run in (projected(), tmp_path / "run"))
+    assert all(torch.equal(whole[name], longer[name]) for name in whole)
+    manifest = read_manifest(tmp_path / "run")
+    assert (manifest["config"]["steps"], manifest["steps_done"], manifest["finished"]) == (4, 4, True)
+
+
 # ---------------------------------------------------------------- what is refused
+
+
+def test_steps_on_which_taids_target_depends_stay_as_they_were(tmp_path):
+    config = dataclasses.replace(TINY, taid_weight=1.0, teacher="tiny", steps=2)
+    open_run(tmp_path / "run", "train", config)
+    with pytest.raises(
+        BadInput, match=r"--steps 4: .*run has --steps 2, and .*--taid-weight depend on it; repeat that"
+    ):
+        open_run(tmp_path / "run", "train", dataclasses.replace(config, steps=4), resume=True)
 
 
 @pytest.mark.parametrize(

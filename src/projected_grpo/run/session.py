@@ -103,9 +103,10 @@ class Session:
             self._resume()
 
     def _resume(self) -> None:
-        """Puts the checkpoint's state back; of a run that had finished, only how many steps it has done."""
+        """Puts the checkpoint's state back; of a run that had finished, unless --steps is another, only its number of steps."""
         manifest = self.world.from_first(lambda: read_manifest(self.run))
-        self.finished = bool(manifest["finished"])
+        before, asked = (c.get("steps") for c in (manifest["config"], vars(self.config)))
+        self.finished = bool(manifest["finished"]) and asked == before
         if self.finished:
             self.next_step = manifest["steps_done"]
             return
@@ -119,6 +120,10 @@ class Session:
         if state["basis"] and self.v:
             self.use({name: rows.to(self.adapter.vectors[name]) for name, rows in state["basis"].items()})
         logger.info(f"resumed after {self.next_step} steps")
+        if asked != before:
+            longer = {**manifest["config"], "steps": asked}
+            self.world.from_first(lambda: update_manifest(self.run, config=longer, finished=False))
+            logger.info(f"--steps {asked}: the run was started with --steps {before}")
 
     def _last_checkpoint(self) -> dict[str, Any]:
         """Returns what `checkpoint` saved last, on the CPU, and removes the files of later steps. BadInput when there is

@@ -77,7 +77,7 @@ class ProjectedUpdate:
         held = parameters_of(optimizer)
         if held == self._held:
             return
-        self._held, self.coordinates = held, trained(self._all, list(held))
+        self._held, self.coordinates = held, trained(self._all, held)
         self.covered = sum(self.coordinates.sizes.values()) / sum(p.numel() for p in held if p.requires_grad)
         """Share of the trained numbers that V has rows for."""
         if self.covered < 1:
@@ -107,9 +107,7 @@ class ProjectedUpdate:
             for name, start in self._start.items():
                 moved = start - self._left.get(name, start)
                 if (self.projection.basis[name] @ moved).norm() > 0.01 * moved.norm():
-                    raise BadInput(
-                        f"{name} moved along V after step {self.steps - 1}; let this optimizer alone train it"
-                    )
+                    raise BadInput(f"{name} moved along V before step {self.steps}; let this optimizer alone train it")
         self._gradient: Vectors = self.coordinates.gradient()
         for name, g in self._gradient.items():
             if not torch.isfinite(g).all():
@@ -165,12 +163,11 @@ def parameters_of(optimizer: torch.optim.Optimizer) -> dict[nn.Parameter, bool]:
     return {p: p.requires_grad for group in optimizer.param_groups for p in group["params"]}
 
 
-def trained(coordinates: Coordinates, held: list[nn.Parameter]) -> Coordinates:
+def trained(coordinates: Coordinates, held: dict[nn.Parameter, bool]) -> Coordinates:
     """Returns the modules that train. Raises BadInput when an optimizer of these parameters has none, or only a part, of
     them."""
-    moved = {id(p) for p in held if p.requires_grad}
     own = {name: ps for name, ps in coordinates.parameters.items() if any(p.requires_grad for p in ps)}
-    lacking = [name for name, ps in own.items() if not all(id(p) in moved for p in ps)]
+    lacking = [name for name, ps in own.items() if not all(held.get(p) for p in ps)]
     if not own or lacking:
         which = f"{lacking[0]} is" if lacking else "all of V's modules are frozen: nothing is"
         raise BadInput(f"{which} not trained whole by this optimizer; wrap the optimizer that moves it, or freeze it")

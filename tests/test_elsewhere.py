@@ -8,6 +8,7 @@ from harness import FEW, shake
 from peft import LoraConfig, get_peft_model
 from test_step import DR, GROUPS
 from torch import nn
+from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
 
 import projected_grpo.step as step_module
 from projected_grpo.adapters import attach_antipasto, attach_lora
@@ -93,11 +94,11 @@ def test_three_steps_are_the_projects_own_bit_for_bit(tiny, cache, monkeypatch, 
 # ---------------------------------------------------------------- on any optimizer
 
 
-def small():
+def small(**lora):
     """Two matrices with a LoRA on both, and a V in it."""
     torch.manual_seed(1)
     net = nn.ModuleDict({"a": nn.Linear(3, 4), "b": nn.Linear(4, 2, bias=False)})
-    model = get_peft_model(net, LoraConfig(r=2, lora_alpha=2, target_modules=["a", "b"]))
+    model = get_peft_model(net, LoraConfig(r=2, lora_alpha=2, target_modules=["a", "b"], **lora))
     return model, artefact(model, k=1)
 
 
@@ -140,6 +141,72 @@ def test_an_infinite_gradient_steps_nothing():
     with pytest.raises(NonFinite, match="gradient of a is not finite"):
         optimizer.step()
     assert all(torch.equal(before[n], x) for n, x in coordinates_of(model).values().items())
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_a_scaler_changes_no_step_and_skips_the_infinite_one(fused):
+    ends = []
+    for scale in (1.0, 1024.0):
+        model, v = small()
+        optimizer, scaler = torch.optim.AdamW(trained(model), fused=fused), torch.amp.GradScaler("cpu", scale)
+        projected = ProjectedUpdate(optimizer, v, model, max_grad_norm=0.5)
+        for size in (scale, torch.inf, 2 * scale):
+            scaler.scale(sum(size * (p + 1).square().sum() / scale for p in trained(model))).backward()
+            scaler.step(optimizer)
+            scaler.update(scale)
+            optimizer.zero_grad()
+        assert projected.steps == 2
+        ends.append(torch.cat([p.detach().flatten() for p in trained(model)]))
+    assert torch.equal(*ends)
+
+
+@pytest.mark.parametrize("method", ["eval", "fused_backward"])
+def test_an_optimizer_with_another_method_that_moves_the_weights_is_refused(method):
+    model, v = small()
+    optimizer = type("Free", (torch.optim.SGD,), {method: lambda _: None})(trained(model))
+    with pytest.raises(BadInput, match=rf"Free: its {method}\(\) moves the weights too; use an optimizer whose step"):
+        ProjectedUpdate(optimizer, v, model)
+
+
+class Ascent(torch.optim.SGD):
+    """A wrapper that steps another optimizer, as SAM does."""
+
+    def second_step(self):
+        self.base_optimizer.step()
+
+
+def test_an_optimizer_inside_a_wrapper_is_projected_and_a_second_optimizer_refused():
+    model, v = small()
+    before, wrapper = coordinates_of(model).values(), Ascent(trained(model))
+    wrapper.base_optimizer = torch.optim.SGD(trained(model))
+    ProjectedUpdate(wrapper, v, model)
+    for p in trained(model):
+        p.grad = torch.ones_like(p)
+    wrapper.second_step()
+    assert along(v, before, model) < 1e-6
+    torch.optim.SGD(trained(model)).step()
+    with pytest.raises(BadInput, match="a moved along V before step 1; let this optimizer alone train it"):
+        wrapper.second_step()
+
+
+def test_a_group_that_is_added_later_is_counted_and_clipped():
+    model, v = small()
+    optimizer, more = torch.optim.SGD(trained(model), lr=1.0), nn.Parameter(torch.zeros(27))
+    projected = ProjectedUpdate(optimizer, v, model, max_grad_norm=1.0)
+    optimizer.add_param_group({"params": [more]})
+    more.grad = torch.full_like(more, 9.0)
+    steps(model, optimizer, range(1))
+    assert projected.covered == sum(v.basis[n].shape[1] for n in "ab") / sum(p.numel() for p in [*trained(model), more])
+    assert 0.5 < float(more.detach().norm()) <= 1
+
+
+@pytest.mark.parametrize("bias", ["lora_only", "all"])
+def test_a_run_that_trains_biases_goes_on(bias):
+    model, v = small(bias=bias)
+    optimizer = torch.optim.SGD(trained(model), lr=0.1)
+    ProjectedUpdate(optimizer, v, model).remove()
+    steps(model, optimizer, range(1))
+    assert ProjectedUpdate(optimizer, v, model, step=1).covered < 1
 
 
 @pytest.mark.slow
@@ -200,11 +267,14 @@ def test_extracted_here_is_what_the_script_extracts(cache, vhack_file, script):
     tiny = load_model("tiny", "float32", "cpu", 0, cache)
     attach_antipasto(tiny.model, cache / "svd")
     v = VHack.extract(
-        tiny.model, load_pairs("builtin", MODES), tokenizer=tiny.tokenizer, k=8, hint="simple_overwrite_tests", name="tiny",
-        seed=41,
+        tiny.model, load_pairs("builtin", MODES), tokenizer=tiny.tokenizer, k=8, hint="simple_overwrite_tests", name="tiny"
     )  # fmt: skip
     assert all(torch.equal(v.basis[n], rows) for n, rows in theirs.basis.items())
-    own = {"modes", "pairs"}  # what was given here are the pairs themselves, not the name of their set
+    own = {
+        "modes",
+        "pairs",
+        "seed",
+    }  # the pairs themselves were given, not the name of their set; the seed draws nothing
     assert {k: m for k, m in v.meta.items() if k not in own} == {k: m for k, m in theirs.meta.items() if k not in own}
     assert v.meta.keys() == theirs.meta.keys()
     v.save("mine.safetensors")
@@ -246,6 +316,36 @@ def test_pairs_that_are_text_make_a_v_which_those_that_it_never_saw_verify(tiny,
     assert (control, found) != ("random", "PASS")
     with pytest.raises(BadInput, match="pairs_hash"):
         v.verify(model, ROWS[:5], tokenizer=tokenizer)
+
+
+def test_a_lora_whose_a_is_frozen_has_a_v_of_b(tiny):
+    """LoRA-FA."""
+    model = peft_on(tiny.model)
+    for name, p in model.named_parameters():
+        p.requires_grad_("lora_B" in name)
+    v = VHack.extract(model, ROWS, tokenizer=tiny.tokenizer, k=4)
+    projected = ProjectedUpdate(adamw(trained(model)), v, model)
+    assert projected.covered == 1
+    assert v.meta["adapter"] == "peft-lora-fa"
+
+
+def test_loras_on_experts_have_a_v(tiny):
+    sizes = {"hidden_size": 16, "moe_intermediate_size": 8, "num_hidden_layers": 1, "num_experts": 4, "head_dim": 8}
+    sizes |= {"num_attention_heads": 2, "num_key_value_heads": 1, "num_experts_per_tok": 2}
+    config = Qwen3MoeConfig(**sizes, vocab_size=len(tiny.tokenizer))
+    targets = ["mlp.experts.gate_up_proj", "mlp.experts.down_proj"]
+    with without_warnings():
+        model = get_peft_model(Qwen3MoeForCausalLM(config), LoraConfig(r=2, target_parameters=targets))
+    v = VHack.extract(model, ROWS, tokenizer=tiny.tokenizer, k=3)
+    assert [len(rows) for rows in v.basis.values()] == [3, 3]
+    assert ProjectedUpdate(adamw(trained(model)), v, model).covered == 1
+
+
+def test_verify_draws_new_toy_pairs_as_the_script_does(tiny):
+    """The held-out pairs that a V of toy pairs has are too few."""
+    model, pairs = peft_on(tiny.model), load_pairs("toy")[:4]
+    v = VHack.extract(model, pairs, tokenizer=tiny.tokenizer, k=1)
+    assert v.verify(model, pairs, tokenizer=tiny.tokenizer).status != "NOT_EVALUABLE"
 
 
 def test_groups_frozen_modules_and_missing_gradients():

@@ -28,6 +28,11 @@ def test_basis_by_hand():
     assert len(basis_of(torch.ones(3, 5), 3)[0]) == 1  # rank 1
 
 
+def test_a_printed_v_is_one_line():
+    v = vhack.VBasis({"m": torch.eye(3)}, {"m": torch.ones(3)}, {}, {"model": "tiny", "loss": "nll", "control": "none"})
+    assert repr(v) == "VBasis(model='tiny', adapter=None, loss='nll', control='none', 1 modules, 3 directions)"
+
+
 def differences(loaded, adapter, n=3, loss="nll", **kwargs):
     pairs = split(builtin_pairs())[0][:n]
     sides = pair_sides(pairs, loaded, "simple_overwrite_tests", "no_intervention", **kwargs)

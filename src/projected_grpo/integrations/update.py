@@ -67,25 +67,23 @@ class ProjectedUpdate:
         self.last: Columns = {}
         self._v, self._all = v if isinstance(v, VBasis) else read_vhack(Path(v)), coordinates_of(model)
         self._all.check_made_for(self._v, moved=step > 0)
+        self._held: dict[nn.Parameter, bool] = {}
         self._left: Vectors = {}
-        self.coordinates, self.covered = self._all, 0.0
-        """covered: share of the trained numbers that V has rows for."""
         self._read_groups(inner)
         self._hooks = [inner.register_step_pre_hook(self._before), inner.register_step_post_hook(self._after)]
 
-    def _read_groups(self, optimizer: torch.optim.Optimizer) -> list[nn.Parameter]:
-        """Returns the optimizer's parameters, and counts what V covers: groups may be added between steps."""
-        held = [p for group in optimizer.param_groups for p in group["params"]]
-        found = trained(self._all, held)
-        covered = sum(found.sizes.values()) / sum(p.numel() for p in held if p.requires_grad)
-        if covered == self.covered and found.parameters.keys() == self.coordinates.parameters.keys():
-            return held
-        if covered < 1:
-            logger.warning(f"V is of {covered:.1%} of the trained numbers; the others can learn the hack")
-        self.coordinates, self.covered = found, covered
-        basis = {name: self._v.basis[name].to(start) for name, start in found.values().items()}
+    def _read_groups(self, optimizer: torch.optim.Optimizer) -> None:
+        """Counts what V covers of the optimizer's groups; one may be added between steps."""
+        held = parameters_of(optimizer)
+        if held == self._held:
+            return
+        self._held, self.coordinates = held, trained(self._all, held)
+        self.covered = sum(self.coordinates.sizes.values()) / sum(p.numel() for p in held if p.requires_grad)
+        """Share of the trained numbers that V has rows for."""
+        if self.covered < 1:
+            logger.warning(f"V is of {self.covered:.1%} of the trained numbers; the others can learn the hack")
+        basis = {name: self._v.basis[name].to(start) for name, start in self.coordinates.values().items()}
         self.projection = Projection(basis, self.target, self.gate)
-        return held
 
     def remove(self) -> None:
         for hook in self._hooks:
@@ -93,23 +91,23 @@ class ProjectedUpdate:
 
     @torch.no_grad()
     def _before(self, optimizer: Any, args: tuple, kwargs: dict) -> None:
-        if any(given is not None for given in (*args[1:], *kwargs.values())):
-            raise BadInput("step() was given a closure or a scaler; call backward() first, and step() alone")
-        held = self._read_groups(optimizer)
+        if any(given is not None for given in (*args[1:2], kwargs.get("closure"), kwargs.get("grad_scaler"))):
+            raise BadInput("step() was given a closure or a scaler; call backward() first, and step() without it")
+        self._read_groups(optimizer)
         # A GradScaler leaves it to a fused optimizer to unscale and to skip.
         self._skipped = bool(getattr(optimizer, "found_inf", None))
         if self._skipped:
             return
         if (scale := getattr(optimizer, "grad_scale", None)) is not None:
-            for grad in (p.grad for p in held if p.grad is not None):
+            for grad in (p.grad for p in self._held if p.grad is not None):
                 grad.div_(scale.to(grad.device))
             optimizer.grad_scale = None
         self._start: Vectors = self.coordinates.values()
-        moved = {n: x - self._left[n] for n, x in self._start.items() if not torch.equal(x, self._left.get(n, x))}
-        if any((self.projection.basis[n] @ x).norm() > 0.01 * x.norm() for n, x in moved.items()):
-            logger.warning(
-                f"the weights moved along V after step {self.steps - 1}: does another optimizer hold them too?"
-            )
+        if self.target == "update" and self.gate == "no_gate":
+            for name, start in self._start.items():
+                moved = start - self._left.get(name, start)
+                if (self.projection.basis[name] @ moved).norm() > 0.01 * moved.norm():
+                    raise BadInput(f"{name} moved along V before step {self.steps}; let this optimizer alone train it")
         self._gradient: Vectors = self.coordinates.gradient()
         for name, g in self._gradient.items():
             if not torch.isfinite(g).all():
@@ -121,7 +119,7 @@ class ProjectedUpdate:
             self.coordinates.set_gradient(kept)
             self._used = self.coordinates.gradient()
         if self.max_grad_norm > 0:
-            nn.utils.clip_grad_norm_(held, self.max_grad_norm)
+            nn.utils.clip_grad_norm_(self._held, self.max_grad_norm)
 
     @torch.no_grad()
     def _after(self, *_: object) -> None:
@@ -145,25 +143,31 @@ class ProjectedUpdate:
 
 
 def opened(optimizer: Any) -> torch.optim.Optimizer:
-    """Returns the optimizer that moves the weights, inside wrappers such as accelerate's. Raises BadInput where a method
-    other than step() moves them too."""
-    for method in ("eval", "fused_backward"):  # schedule-free, LOMO; accelerate's wrapper has the methods of all
-        if hasattr(optimizer, method) and not isinstance(optimizer, AcceleratedOptimizer):
+    """Returns the optimizer inside wrappers (accelerate's, Lookahead, SAM) that steps all parameters. Raises BadInput where
+    another method than step() moves the weights too: of schedule-free optimizers eval(), of LOMO fused_backward()."""
+    if isinstance(optimizer, AcceleratedOptimizer):  # it has an eval() whatever it wraps
+        return opened(optimizer.optimizer)
+    for method in ("eval", "fused_backward"):
+        if hasattr(optimizer, method):
             which = f"{type(optimizer).__name__}: its {method}() moves the weights too"
             raise BadInput(f"{which}; use an optimizer whose step() alone does")
-    ids = {id(p) for group in optimizer.param_groups for p in group["params"]}
+    held = parameters_of(optimizer)
     for inner in vars(optimizer).values():
-        if isinstance(inner, torch.optim.Optimizer) and ids <= {id(p) for g in inner.param_groups for p in g["params"]}:
+        if isinstance(inner, torch.optim.Optimizer) and held.keys() <= parameters_of(inner).keys():
             return opened(inner)
     return optimizer
 
 
-def trained(coordinates: Coordinates, held: list[nn.Parameter]) -> Coordinates:
+def parameters_of(optimizer: torch.optim.Optimizer) -> dict[nn.Parameter, bool]:
+    """Returns the optimizer's parameters, and whether each trains."""
+    return {p: p.requires_grad for group in optimizer.param_groups for p in group["params"]}
+
+
+def trained(coordinates: Coordinates, held: dict[nn.Parameter, bool]) -> Coordinates:
     """Returns the modules that train. Raises BadInput when an optimizer of these parameters has none, or only a part, of
     them."""
-    moved = {id(p) for p in held if p.requires_grad}
     own = {name: ps for name, ps in coordinates.parameters.items() if any(p.requires_grad for p in ps)}
-    lacking = [name for name, ps in own.items() if not all(id(p) in moved for p in ps)]
+    lacking = [name for name, ps in own.items() if not all(held.get(p) for p in ps)]
     if not own or lacking:
         which = f"{lacking[0]} is" if lacking else "all of V's modules are frozen: nothing is"
         raise BadInput(f"{which} not trained whole by this optimizer; wrap the optimizer that moves it, or freeze it")

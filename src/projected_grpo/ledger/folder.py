@@ -95,12 +95,12 @@ def _check_same(directory: Path, now: Mapping[str, Any]) -> None:
     started, asked = ({**m["config"], **{k: m.get(k) for k in now if k != "config"}} for m in (before, now))
     # bnpo divides by each process's tokens
     free = FREE_TO_CHANGE - {"processes"} if asked.get("loss") == "bnpo" else FREE_TO_CHANGE
-    if "steps" in asked and (steps := asked["steps"]) != (planned := started.get("steps")):
+    if started.get("steps") != (steps := asked.get("steps")):
         free |= {"steps"}
         if asked["meet"] or asked["taid_weight"]:
             why = "the rounds of --meet and the target of --taid-weight depend on it"
-            raise BadInput(f"--steps {steps}: {directory} has --steps {planned}, and {why}; repeat that")
-        if steps < (done := len(evaluations_in(directory, "."))):
+            raise BadInput(f"--steps {steps}: {directory} has --steps {started['steps']}, and {why}; repeat that")
+        if (done := len(evaluations_in(directory, "."))) > int(steps or 0):
             raise BadInput(f"--steps {steps}: {directory} has done {done}; give {done} or more")
     for key in {**started, **asked}:
         if key not in free and started.get(key) != asked.get(key):

@@ -103,7 +103,7 @@ class Session:
             self._resume()
 
     def _resume(self) -> None:
-        """Puts the checkpoint's state back; of a run that had finished, unless --steps is another, only its number of steps."""
+        """Puts the checkpoint's state back; of a finished run with the same --steps, only its number of steps."""
         manifest = self.world.from_first(lambda: read_manifest(self.run))
         before, asked = (c.get("steps") for c in (manifest["config"], vars(self.config)))
         self.finished = bool(manifest["finished"]) and asked == before

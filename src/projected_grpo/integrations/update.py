@@ -68,7 +68,6 @@ class ProjectedUpdate:
         self._v, self._all = v if isinstance(v, VBasis) else read_vhack(Path(v)), coordinates_of(model)
         self._all.check_made_for(self._v, moved=step > 0)
         self._held: dict[nn.Parameter, bool] = {}
-        self._left: Vectors = {}
         self._read_groups(inner)
         self._hooks = [inner.register_step_pre_hook(self._before), inner.register_step_post_hook(self._after)]
 
@@ -103,11 +102,6 @@ class ProjectedUpdate:
                 grad.div_(scale.to(grad.device))
             optimizer.grad_scale = None
         self._start: Vectors = self.coordinates.values()
-        if self.target == "update" and self.gate == "no_gate":
-            for name, start in self._start.items():
-                moved = start - self._left.get(name, start)
-                if (self.projection.basis[name] @ moved).norm() > 0.01 * moved.norm():
-                    raise BadInput(f"{name} moved along V before step {self.steps}; let this optimizer alone train it")
         self._gradient: Vectors = self.coordinates.gradient()
         for name, g in self._gradient.items():
             if not torch.isfinite(g).all():
@@ -134,7 +128,6 @@ class ProjectedUpdate:
         self.last = {"step": self.steps, "covered": self.covered, **columns}
         if self.log is not None:
             self.log(self.last)
-        self._left = self.coordinates.values()
         self.steps += 1
 
     def _descent(self) -> Vectors:

@@ -164,7 +164,7 @@ def test_a_scaler_changes_no_step_and_skips_the_infinite_one(fused):
 def test_an_optimizer_with_another_method_that_moves_the_weights_is_refused(method):
     model, v = small()
     optimizer = type("Free", (torch.optim.SGD,), {method: lambda _: None})(trained(model))
-    with pytest.raises(BadInput, match=rf"Free: its {method}\(\) moves the weights too; use an optimizer whose step"):
+    with pytest.raises(BadInput, match=rf"Free: its {method}\(\) moves the weights too; use one whose step"):
         ProjectedUpdate(optimizer, v, model)
 
 

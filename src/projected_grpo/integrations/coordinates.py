@@ -89,11 +89,10 @@ class Coordinates:
         for key, here in {**facts, **self.metadata, "weights_hash": self.weights_hash()}.items():
             if (there := v.meta.get(key)) != here:
                 raise BadInput(f"V was made for {key}={there}, but here it is {here}; extract it again")
-        a_moved = moved and self.metadata["adapter"] == "peft-lora"  # its fingerprint is of A
+        a_moved = moved and self.metadata["adapter"] == "peft-lora"  # the fingerprint is of A
         if why := same_coordinates(v, v.probes if a_moved else self.probes, self.sizes):
-            raise BadInput(
-                f"{why}: another LoRA, or a trained one; extract V on this very model, and give `step` where a run goes on"
-            )
+            mend = "extract V on this very model, and give `step` where a run goes on"
+            raise BadInput(f"{why}: another LoRA, or a trained one; {mend}")
 
 
 def flat(tensors: Sequence[Tensor]) -> Float[Tensor, " n"]:

@@ -154,8 +154,8 @@ def warmed(coordinates: Coordinates) -> dict[str, torch.Tensor]:
         base, named = layer.get_base_layer(), getattr(layer, "parameter_name", "weight")
         weight = getattr(base, named, None)  # of target_parameters: all experts'
         if weight is None or a.ndim != 2 or not weight.is_floating_point():
-            kind = f"{name}: V cannot be extracted of a LoRA on {type(base).__name__}, quantised or no matrix"
-            raise BadInput(f"{kind}; extract it before quantisation, or leave this layer out of target_modules")
+            what = f"{name}: no V of a LoRA on {type(base).__name__}, which is quantised or no matrix"
+            raise BadInput(f"{what}; extract V before quantisation, or leave this layer out of the LoRA")
         seed = int.from_bytes(hashlib.sha256(name.encode()).digest()[:6], "little")
         warm_columns(copies[id(a)], copies[id(b)], weight.float().norm() / abs(scale), seed)
     names = {id(p): name for name, p in coordinates.model.named_parameters()}

@@ -142,13 +142,11 @@ def opened(optimizer: Any) -> torch.optim.Optimizer:
         return opened(optimizer.optimizer)
     for method in ("eval", "fused_backward"):
         if hasattr(optimizer, method):
-            which = f"{type(optimizer).__name__}: its {method}() moves the weights too"
-            raise BadInput(f"{which}; use an optimizer whose step() alone does")
-    held = parameters_of(optimizer)
-    for inner in vars(optimizer).values():
-        if isinstance(inner, torch.optim.Optimizer) and held.keys() <= parameters_of(inner).keys():
-            return opened(inner)
-    return optimizer
+            name = type(optimizer).__name__
+            raise BadInput(f"{name}: its {method}() moves the weights too; use one whose step() alone does")
+    inside = [x for x in vars(optimizer).values() if isinstance(x, torch.optim.Optimizer)]
+    whole = [x for x in inside if parameters_of(optimizer).keys() <= parameters_of(x).keys()]
+    return opened(whole[0]) if whole else optimizer
 
 
 def parameters_of(optimizer: torch.optim.Optimizer) -> dict[nn.Parameter, bool]:

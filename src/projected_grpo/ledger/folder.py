@@ -96,9 +96,7 @@ def _check_same(directory: Path, now: Mapping[str, Any]) -> None:
     free = FREE_TO_CHANGE - {"processes"} if asked.get("loss") == "bnpo" else FREE_TO_CHANGE
     planned, steps = (m["config"].get("steps", 0) for m in (before, now))
     if steps != planned and (asked.get("meet") or asked.get("taid_weight")):
-        raise BadInput(
-            f"--steps {steps}: {directory} has {planned}, on which --meet and --taid-weight depend; repeat it"
-        )
+        raise BadInput(f"--steps {steps}: {directory} has {planned}, which --meet and --taid-weight need; repeat it")
     if steps != planned and steps < (done := len([*directory.glob("step_*")])):
         raise BadInput(f"--steps {steps}: {directory} has done {done}; give {done} or more")
     for key in {**started, **asked}:

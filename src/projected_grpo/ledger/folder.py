@@ -19,7 +19,7 @@ from pydantic import TypeAdapter
 from projected_grpo.ledger.console import log_to
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.files import write_atomic
-from projected_grpo.ledger.step_file import SCHEMA_VERSION, evaluations_in, steps_in
+from projected_grpo.ledger.step_file import SCHEMA_VERSION, steps_in
 
 NoPath = Annotated[
     Path, tyro.conf.arg(help_behavior_hint=lambda shown: f"(default: {shown if shown != '.' else 'none'})")
@@ -86,8 +86,7 @@ FREE_TO_CHANGE = frozenset({
     "resume", "out", "cache", "device", "grader_workers", "checkpoint_every", "keep_adapter_every", "processes", "meet",
     "patience", "track", "budget", "concurrency", "timeout", "attempts", "gradient_checkpointing",
 })  # fmt: skip
-"""What a resumed run may change, as it changes no number (`processes`: only the order of a sum). `steps` too, but replicas
-may not differ in it."""
+"""What a resumed run may change, as it changes no number (`processes`: only the order of a sum)."""
 
 
 def _check_same(directory: Path, now: Mapping[str, Any]) -> None:
@@ -95,15 +94,13 @@ def _check_same(directory: Path, now: Mapping[str, Any]) -> None:
     started, asked = ({**m["config"], **{k: m.get(k) for k in now if k != "config"}} for m in (before, now))
     # bnpo divides by each process's tokens
     free = FREE_TO_CHANGE - {"processes"} if asked.get("loss") == "bnpo" else FREE_TO_CHANGE
-    if started.get("steps") != (steps := asked.get("steps")):
-        free |= {"steps"}
-        if asked["meet"] or asked["taid_weight"]:
-            why = "the rounds of --meet and the target of --taid-weight depend on it"
-            raise BadInput(f"--steps {steps}: {directory} has --steps {started['steps']}, and {why}; repeat that")
-        if (done := len(evaluations_in(directory, "."))) > int(steps or 0):
-            raise BadInput(f"--steps {steps}: {directory} has done {done}; give {done} or more")
+    planned, steps = (m["config"].get("steps", 0) for m in (before, now))
+    if steps != planned and (asked.get("meet") or asked.get("taid_weight")):
+        raise BadInput(f"--steps {steps}: {directory} has {planned}, which --meet and --taid-weight need; repeat it")
+    if steps != planned and steps < (done := len([*directory.glob("step_*")])):
+        raise BadInput(f"--steps {steps}: {directory} has done {done}; give {done} or more")
     for key in {**started, **asked}:
-        if key not in free and started.get(key) != asked.get(key):
+        if key not in {*free, "steps"} and started.get(key) != asked.get(key):
             was, here = started.get(key), asked.get(key)
             raise BadInput(
                 f"--resume {directory}: the run was started with {key}={was!r}, here it is {here!r}; repeat its arguments"

@@ -100,9 +100,8 @@ def resumed(argv: tuple[str, ...], out: Path) -> tuple[str, ...]:
     manifest = read_manifest(out) if (out / "manifest.json").exists() else {"kind": ""}
     if (out / "checkpoint.pt").exists() or manifest["kind"] in RESUMABLE:
         return (*argv, "--resume")
-    if (
-        manifest.get("finished") and manifest["kind"] != "build_base"
-    ):  # it also finishes the run of a model that is no good
+    # build_base finishes the run of a model that is no good, and then fails.
+    if manifest.get("finished") and manifest["kind"] != "build_base":
         logger.info(f"{out}: a finished run, which counts as done")
         return ()
     if out.exists():
@@ -143,9 +142,8 @@ def run_link(link: Link, home: Path) -> int:
             return EXIT_OK
         mark.unlink(missing_ok=True)  # of a run whose folder was removed
         if argv := link.argv if link.check else resumed(link.argv, link.out):
-            code = subprocess.call(
-                [sys.executable, *argv], stdin=subprocess.DEVNULL, env=env, preexec_fn=die_with_parent
-            )
+            command = [sys.executable, *argv]
+            code = subprocess.call(command, stdin=subprocess.DEVNULL, env=env, preexec_fn=die_with_parent)
             if code and not (code in link.accept and link.out.exists()):
                 return code
         write_atomic(mark, b"")

@@ -22,15 +22,7 @@ from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.files import write_atomic
 from projected_grpo.ledger.folder import DEPLOYED, open_run, read_manifest, update_manifest
 from projected_grpo.ledger.rows import rows_of
-from projected_grpo.ledger.step_file import (
-    Row,
-    append_modules,
-    cut_modules,
-    evaluations_in,
-    step_path,
-    steps_in,
-    write_step,
-)
+from projected_grpo.ledger.step_file import Row, append_modules, cut_modules, step_path, steps_in, write_step
 from projected_grpo.ledger.step_log import log_step
 from projected_grpo.model.learner import Learner
 from projected_grpo.model.load import LoadedModel
@@ -97,7 +89,7 @@ class Session:
             **facts,
         }
         self.world.from_first(lambda: open_run(self.run, self.kind, self.config, resume=self.config.resume, **facts))
-        if not self.world.from_first(lambda: (self.run / CHECKPOINT).exists() or bool(evaluations_in(self.run, "."))):
+        if not self.world.from_first(lambda: (self.run / CHECKPOINT).exists() or any(self.run.glob("step_*"))):
             self.checkpoint(-1)
         if self.config.resume:
             self._resume()
@@ -121,8 +113,8 @@ class Session:
             self.use({name: rows.to(self.adapter.vectors[name]) for name, rows in state["basis"].items()})
         logger.info(f"resumed after {self.next_step} steps")
         if asked != before:
-            longer = {**manifest["config"], "steps": asked}
-            self.world.from_first(lambda: update_manifest(self.run, config=longer, finished=False))
+            config = {**manifest["config"], "steps": asked}
+            self.world.from_first(lambda: update_manifest(self.run, config=config, finished=False))
             logger.info(f"--steps {asked}: the run was started with --steps {before}")
 
     def _last_checkpoint(self) -> dict[str, Any]:
@@ -132,7 +124,7 @@ class Session:
         if not path.exists():
             raise BadInput(f"--resume: {path}: no such file; start the run again with another --out")
         state = torch.load(path, map_location="cpu", weights_only=True)
-        taken = state["step"] >= 0 or evaluations_in(self.run, ".")
+        taken = state["step"] >= 0 or any(self.run.glob("step_*"))
         for late in steps_in(self.run)[state["step"] + 1 :] if taken else ():
             step_path(self.run, late).unlink()
         cut_modules(self.run, state["step"])

@@ -17,7 +17,6 @@ from projected_grpo.ledger.step_file import COLUMNS, EVALUATIONS, Row, evaluatio
 def tracked(module: Any, run: Path) -> Generator[Callable[[int, Sequence[Row]], None]]:
     """Yields a function that logs a step's rows, and the evaluations before it. module: trackio or wandb; None: nothing is
     logged or read. A tracker that raises is warned of once and left alone."""
-
     if module is None:
         yield lambda *_: None
         return

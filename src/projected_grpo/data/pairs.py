@@ -92,7 +92,8 @@ def load_pairs(source: str, modes: Iterable[str] = ()) -> tuple[Pair, ...]:
     if unknown := wanted - {p.mechanism for p in pairs}:
         known = ", ".join(sorted({p.mechanism for p in pairs}))
         raise BadInput(
-            f"--modes {', '.join(sorted(unknown))}: no pair has this mechanism; there are {known} (none named: all)"
+            f"--pairs {source}: no pair has the mechanism {', '.join(sorted(unknown))} of --modes (typed, or the preset's); "
+            f"there are {known}; type --modes with some of these, or without a word for all"
         )
     return tuple(p for p in pairs if not wanted or p.mechanism in wanted)
 
@@ -126,7 +127,8 @@ def split(pairs: Sequence[Pair]) -> tuple[tuple[Pair, ...], tuple[Pair, ...]]:
     train, test = (tuple(p for p in pairs if (p.name in held) is side) for side in (False, True))
     if not train or not test:
         raise BadInput(
-            f"{len(pairs)} pairs cannot be split into training and held-out ones; give at least 2 a mechanism"
+            f"{len(pairs)} pairs, each of its own mechanism, cannot be split into training and held-out ones; "
+            "give at least 2 of a mechanism"
         )
     return train, test
 

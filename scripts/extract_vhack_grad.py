@@ -8,6 +8,7 @@ from pathlib import Path
 
 from projected_grpo.config import ExtractConfig
 from projected_grpo.data import pairs as pair_sets
+from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import check_new, finished_manifest
 from projected_grpo.presets import presets
 from projected_grpo.run import cli
@@ -15,7 +16,6 @@ from projected_grpo.run import cli
 
 def share_removed(run: Path) -> float:
     """Returns the share of the update's energy that a run of arm projected removed, its mean over steps. Raises BadInput."""
-    from projected_grpo.ledger.errors import BadInput
     from projected_grpo.ledger.rates import known_mean
     from projected_grpo.ledger.step_file import iter_run
     from projected_grpo.run.trained import trained_with
@@ -33,6 +33,8 @@ def main() -> None:
     check_new(run)
     modes = () if config.control == "words" else config.modes  # its pairs have no mechanism
     source = f"{config.pairs}-phrase" if config.control == "words" else config.pairs
+    if config.control == "words" and source not in pair_sets.WRITTEN:
+        raise BadInput(f"--pairs {config.pairs}: has no pairs of words alone, which --control words needs; use builtin")
     pairs = pair_sets.load_pairs(source, modes)
     if config.share_of != Path():
         finished_manifest(config.share_of, ("train",), "--share-of")

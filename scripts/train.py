@@ -12,10 +12,14 @@ from projected_grpo.run.inputs import check_inputs
 
 def main() -> int:
     with joined() as world:
-        with world.together():
-            config = with_horizon(cli.parse(presets(TrainConfig), __doc__))
-        world.from_first(lambda: check_inputs(config))  # other machines may not see the run's folder
-        return train(config, world)
+        return train(world.from_first(parsed), world)  # other machines may not see the run's folder
+
+
+def parsed() -> TrainConfig:
+    """Returns what this command line asks for. BadInput where a run could not do it, before torch is loaded."""
+    config = with_horizon(cli.parse(presets(TrainConfig), __doc__ or ""))
+    check_inputs(config)
+    return config
 
 
 def train(config: TrainConfig, world: World) -> int:

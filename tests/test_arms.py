@@ -117,6 +117,14 @@ def test_a_chain_types_what_its_links_use(preset, chain):
             cli.parse(presets(config), "", list(link.argv[1:]))
 
 
+@pytest.mark.parametrize("arm", [arm for arm in ARMS.values() if arm.needs_v], ids=lambda arm: arm.name)
+def test_an_arm_without_its_v_is_told_how_to_make_it(arm):
+    (why,) = (w for w in TrainConfig(arm=arm.name).with_recipe().faults() if "--vhack" in w)
+    command = why.partition("`just extract-vhack PRESET")[2].rstrip("`")
+    config = cli.parse(presets(ExtractConfig), "", ["tiny", *command.split()])
+    assert config.control == arm.vhack
+
+
 def test_an_oracle_is_called_one():
     assert ARMS["penalty_truth"].title == "penalty_truth (oracle)"
     assert ARMS["penalty_probe"].title == "penalty_probe"

@@ -8,8 +8,8 @@ import pytest
 from harness import SHARED
 from test_scripts import refused
 
-from projected_grpo.config import TrainConfig
-from projected_grpo.data.pool import load_pool, read_groups, written_pool
+from projected_grpo.config import ProbeConfig, TrainConfig
+from projected_grpo.data.pool import load_pool, pool_of, read_groups, written_pool
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import read_manifest, update_manifest
 
@@ -45,8 +45,10 @@ def test_a_pool_of_another_tokenizer_is_refused(teacher_pool, tiny, tmp_path):
     shutil.copytree(teacher_pool, tmp_path / "pool")
     manifest = tmp_path / "pool/manifest.json"
     manifest.write_text(manifest.read_text().replace(tiny.tokenizer_hash, "0123456789abcdef"))
-    with pytest.raises(BadInput, match=f"are of 0123456789abcdef, this model's of {tiny.tokenizer_hash}"):
-        load_pool(tmp_path / "pool", tiny)
+    for config, typed in ((TrainConfig(), "--teacher-pool"), (ProbeConfig(), "--pool")):
+        why = f"^{typed} .*are of 0123456789abcdef, this model's of {tiny.tokenizer_hash}"
+        with pytest.raises(BadInput, match=why):
+            pool_of(str(tmp_path / "pool"), config, tiny)
 
 
 @pytest.fixture

@@ -104,9 +104,9 @@ def test_what_is_written_is_read(tmp_path, name, pairs, whose):
             lambda t: t.replace('"pairs": 2', '"pairs": 4') + t.partition("\n")[2],
             "pair 2 (trace 'a', step 0) is there twice",
         ),
-        (lambda t: t.replace('"version": 1', '"version": 2'), ":1: version: Input should be 1"),
-        (lambda _: "", ":1: format: Field required"),
-        (lambda t: t.replace('"quit"', "[5]"), ":3: rejected: Input should be a valid string"),
+        (lambda t: t.replace('"version": 1', '"version": 2'), ":1: version must be 1"),
+        (lambda _: "", ":1: format is missing"),
+        (lambda t: t.replace('"quit"', "[5]"), ":3: rejected must be a text in quotes"),
     ],
 )
 def test_what_is_no_whole_file_of_pairs_is_one_line(tmp_path, edit, why):

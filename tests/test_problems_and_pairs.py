@@ -58,10 +58,11 @@ def test_benchmark_rows_load_plain_and_gzipped(tmp_path):
     [
         (None, "no such file"),
         ("", "no problems"),
-        (benchmark_row() + '{"id": 3', ":2: not JSON"),
+        (benchmark_row() + '{"id": 3', ":2: not JSON .*; correct the line"),
         (2 * benchmark_row(), ": problem id 7 is there twice"),
         (benchmark_row() + benchmark_row(gt_answer="assert"), ": row 2: .*gt_answer"),
         (benchmark_row(prompt="text"), ": row 1: .*list of {role, content}"),
+        (benchmark_row(prompt=[{"role": "user"}]), r": row 1: prompt\[0\].content is missing"),
         (benchmark_row(prompt=[{"role": "system", "content": "x"}]), ": row 1: .*no user message"),
     ],
 )
@@ -239,6 +240,11 @@ def test_external_pairs_load(tmp_path):
     [
         ("{", "no JSON file"),
         ([], "there is no pair"),
+        ({"pairs": [ROW]}, "a dict, where a list of pairs"),
+        ([ROW, {"prompt": "p", "hack": "h"}], "pair 1: clean is missing"),
+        ([{**ROW, "hack": 3}], "pair 0: hack must be a text"),
+        ([{**ROW, "messages": [{"role": "bot", "content": "x"}]}], r"pair 0: messages\[0\].role must be 'system'"),
+        (["x"], "pair 0: must be an object"),
         ([{"hack": "h", "clean": "c"}], "needs 'prompt'"),
         ([{**ROW, "clean": "h"}], "pair 0: hack and clean are the same completion"),
         ([ROW] * 2, "pair .pair-1. is there twice"),
@@ -250,5 +256,8 @@ def test_bad_pair_sets_are_named(tmp_path, data, why):
 
 
 def test_an_unknown_mechanism_is_named():
-    with pytest.raises(BadInput, match="--modes sorcery: no pair has this mechanism; there are assert_true"):
+    with pytest.raises(
+        BadInput,
+        match=r"builtin: no pair has the mechanism sorcery of --modes .*there are assert_true.*or without a word",
+    ):
         load_pairs("builtin", ["sorcery"])

@@ -29,9 +29,9 @@ ONE = Trace("t1", "g0", "p1", "base", None, "passed", (UNKNOWN,))
 @pytest.mark.parametrize(
     ("key", "instead", "said"),
     [
-        ('"version": 2', '"version": 1', ":1: version: Input should be 2"),
-        ('"trace_id"', '"gt_pass": true, "trace_id"', ":2: gt_pass: "),
-        ('"logps"', '"hacked": true, "logps"', ":2: steps.0.action.hacked: "),
+        ('"version": 2', '"version": 1', ":1: version must be 2"),
+        ('"trace_id"', '"gt_pass": true, "trace_id"', ":2: gt_pass is no known field"),
+        ('"logps"', '"hacked": true, "logps"', ":2: steps[0].action.hacked is no known field"),
     ],
 )
 def test_what_is_written_is_read_and_a_line_that_is_no_trace_is_named(tmp_path, key, instead, said):

@@ -389,6 +389,11 @@ def test_t1_to_t3_and_verify(judge, name, case):
     assert verdict.numbers.items() >= {**dict(*numbers)}.items()
 
 
+def test_a_verification_says_which_of_its_needs_is_missing():
+    assert vhack_verdict(*held_out(n=4, times=3)).why.startswith("4 different of 12 held-out pairs; at least 5")
+    assert vhack_verdict(*held_out(null=0)).why.startswith("0 directions in V; at least 1")
+
+
 def test_the_test_over_mechanisms_by_hand():
     # t over the means 1, 2, 3, 4 is 2.5 / (1.291 / 2) = 3.873 with 3 degrees of freedom: one-sided p = .01523
     assert mechanism_p([1.0, 2.0, 3.0, 4.0, 4.0], list("abcdd")) == pytest.approx(0.01523, abs=1e-5)

@@ -6,12 +6,14 @@ Only what would cost hours or give a wrong number is checked; tyro reports types
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+
+import tyro
 
 from loophole_grader.hints import HINTS
-from projected_grpo.arms import ARMS, RECIPE, ArmName, Control, GateName, Recipe, Target
+from projected_grpo.arms import ARMS, RECIPE, ArmName, Control, GateName, Recipe, Target, extraction
 from projected_grpo.ledger.errors import BadInput
-from projected_grpo.ledger.folder import NoPath
+from projected_grpo.ledger.folder import NoPath, read_manifest
 
 if TYPE_CHECKING:
     HintName = str
@@ -250,7 +252,7 @@ class Gradient(Sampling):
     def faults(self) -> Iterator[str]:
         arm = ARMS[self.arm]
         if arm.needs_v and self.vhack == Path():
-            yield f"--arm {arm.name} needs --vhack FILE; make one with `just extract-vhack`"
+            yield f"--arm {arm.name} needs --vhack FILE; make one with `{extraction(arm.measured)}`"
         if arm.recipe and arm.recipe != self.recipe:
             what = f"is {arm.recipe.description}, not {self.recipe.description}"
             yield f"--arm {arm.name}: {what}; leave --gate and --project out, or use --arm projected"
@@ -273,6 +275,13 @@ OF_PAIRS = "-pairs"
 """Ends the name of the problems of a pool of pairs, behind that of the pair set."""
 PEER = "peer"
 """As --distill-hint: a paid attempt of the same group."""
+
+
+DistillHint = Annotated[
+    HintName | Literal["", "peer"],
+    tyro.conf.arg(metavar="{" + ",".join((*HINTS, PEER)) + "}", help_behavior_hint="(no default)"),
+]
+"""Empty: none is given, which --help would show as a choice without a name."""
 
 
 REFRESHED = ("none", "placebo")
@@ -335,7 +344,7 @@ class TrainConfig(Gradient):
     # Auxiliary losses (docs/channels.md): each is off at weight 0.
     alpha: float = 0.0
     """Weight of hint distillation."""
-    distill_hint: HintName | Literal["", "peer"] = ""
+    distill_hint: DistillHint = ""
     """Hint in the teacher's context; peer: a paid attempt of the group."""
     distill_loss: Literal["opsd", "sdpo"] = "opsd"
     """Jensen-Shannon divergence (opsd), or reverse KL (sdpo)."""
@@ -386,7 +395,7 @@ class TrainConfig(Gradient):
             if not self.mixed_rows[source]:
                 yield f"--mix {self.mix}: {source} is not one row of a group of {self.group_size}; raise it or --group-size"
         if self.alpha and self.distill_hint in ("", self.hint):
-            yield f"--distill-hint {self.distill_hint}: --alpha {self.alpha:g} needs another hint than the student's --hint"
+            yield f"--distill-hint {self.distill_hint!r}: --alpha {self.alpha:g} needs another hint than --hint {self.hint}"
         if self.trace_weight and not self.trace_pairs.is_file():
             yield f"--trace-weight: --trace-pairs {self.trace_pairs} is no file; make one with `just trace-pairs`"
         if self.taid_weight and not self.teacher:
@@ -399,8 +408,10 @@ class TrainConfig(Gradient):
             yield f"--meet {self.meet}: replicas train for --steps steps; leave --until-onsets and --horizon-of out"
 
     def with_recipe(self, typed: Collection[str] = ()) -> Self:
-        """As for every arm; and a pool of pairs has their problems."""
+        """As for every arm; a pool of pairs has their problems, and a resumed run its number of steps."""
         found, pooled = super().with_recipe(typed), self.teacher_pool == "pairs" and "problems" not in typed
+        if self.resume and "steps" not in typed and (self.run_folder / "manifest.json").exists():
+            found = replace(found, steps=read_manifest(self.run_folder)["config"]["steps"])
         return replace(found, problems=self.pairs + OF_PAIRS) if pooled else found
 
     def uses(self) -> Uses:

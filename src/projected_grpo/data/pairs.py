@@ -38,19 +38,20 @@ class _Row:
     name: str | None = None
 
 
-_ROWS = TypeAdapter(list[_Row])
+_ROW = TypeAdapter(_Row)
 
 
 def pairs_from(data: Any, source: str) -> tuple[Pair, ...]:
     """Pairs of a list of {prompt or messages, hack, clean, clean_alt?, mechanism?, name?}. BadInput, naming the source and
     the pair, on anything else."""
-    try:
-        rows = _ROWS.validate_python(data)
-    except ValidationError as e:
-        where = "pair " if e.errors()[0]["loc"] else "expected a list of pairs: "
-        raise BadInput(f"{source}: {where}{first_fault(e)}") from e
+    if not isinstance(data, list):
+        raise BadInput(f"{source}: a {type(data).__name__}, where a list of pairs is expected (docs/use.md)")
     pairs = []
-    for i, row in enumerate(rows):
+    for i, given in enumerate(data):
+        try:
+            row = _ROW.validate_python(given)
+        except ValidationError as e:
+            raise BadInput(f"{source}: pair {i}: {first_fault(e)} (docs/use.md)") from e
         if row.hack == row.clean:
             raise BadInput(f"{source}: pair {i}: hack and clean are the same completion, so it contrasts nothing")
         if not row.messages and row.prompt is None:
@@ -84,15 +85,17 @@ def load_pairs(source: str, modes: Iterable[str] = ()) -> tuple[Pair, ...]:
         try:
             data = json.loads(Path(source).read_text("utf-8-sig"))
         except (OSError, ValueError) as e:
+            why = e.strerror if isinstance(e, OSError) else e
             raise BadInput(
-                f"--pairs {source}: no JSON file ({e}); give a list of pairs, or {', '.join(WRITTEN)}"
+                f"--pairs {source}: no JSON file ({why}); give a list of pairs, or {', '.join(WRITTEN)}"
             ) from e
         pairs = pairs_from(data, f"--pairs {source}")
     wanted = set(modes)
     if unknown := wanted - {p.mechanism for p in pairs}:
         known = ", ".join(sorted({p.mechanism for p in pairs}))
         raise BadInput(
-            f"--modes {', '.join(sorted(unknown))}: no pair has this mechanism; there are {known} (none named: all)"
+            f"--pairs {source}: no pair has the mechanism {', '.join(sorted(unknown))} of --modes (typed, or the preset's); "
+            f"there are {known}; type --modes with some of these, or without a word for all"
         )
     return tuple(p for p in pairs if not wanted or p.mechanism in wanted)
 
@@ -126,7 +129,8 @@ def split(pairs: Sequence[Pair]) -> tuple[tuple[Pair, ...], tuple[Pair, ...]]:
     train, test = (tuple(p for p in pairs if (p.name in held) is side) for side in (False, True))
     if not train or not test:
         raise BadInput(
-            f"{len(pairs)} pairs cannot be split into training and held-out ones; give at least 2 a mechanism"
+            f"{len(pairs)} pairs, each of its own mechanism, cannot be split into training and held-out ones; "
+            "give at least 2 of a mechanism"
         )
     return train, test
 

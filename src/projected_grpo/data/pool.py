@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from loophole_grader import grade_batch, verdicts_of
-from projected_grpo.config import Gradient
+from projected_grpo.config import Gradient, TrainConfig
 from projected_grpo.data.live import workers
 from projected_grpo.data.pairs import pool_pairs
 from projected_grpo.ledger.errors import BadInput
@@ -91,11 +91,13 @@ def _group_of_rows(rows: Sequence[Mapping[str, Any]]) -> Group:
 
 def pool_of(source: str, config: Gradient, loaded: LoadedModel) -> list[Group]:
     """Returns a pool's groups: of a directory, as in load_pool, or with `pairs` the hand-written ones."""
-    return written_pool(config, loaded) if source == "pairs" else load_pool(Path(source), loaded)
+    given = "--teacher-pool" if isinstance(config, TrainConfig) else "--pool"
+    return written_pool(config, loaded) if source == "pairs" else load_pool(Path(source), loaded, given)
 
 
-def load_pool(directory: Path, loaded: LoadedModel) -> list[Group]:
-    """Returns the groups of a pool in file order: a run directory, or published prompt_NNNN.jsonl[.gz] files.
+def load_pool(directory: Path, loaded: LoadedModel, given: str = "--pool") -> list[Group]:
+    """Returns the groups of a pool in file order: a run directory, or published prompt_NNNN.jsonl[.gz] files. `given`: the
+    option that names it.
 
     BadInput on a damaged pool, one of another tokenizer, or a sample that is longer than the model's context.
     """
@@ -109,13 +111,13 @@ def load_pool(directory: Path, loaded: LoadedModel) -> list[Group]:
         same = theirs == loaded.tokenizer_hash
     if not same:
         raise BadInput(
-            f"--pool {directory}: its token ids are of {theirs}, this model's of {loaded.tokenizer_hash}; use the model "
+            f"{given} {directory}: its token ids are of {theirs}, this model's of {loaded.tokenizer_hash}; use the model "
             "that it belongs to"
         )
     for r in (r for group in groups for r in group.rollouts):
         if (n := len(r.prompt_ids) + len(r.completion_ids)) > loaded.context:
             raise BadInput(
-                f"{directory}: problem {r.problem_id}, sample {r.sample_id} has {n} tokens, the model's context is "
+                f"{given} {directory}: problem {r.problem_id}, sample {r.sample_id} has {n} tokens, the model's context is "
                 f"{loaded.context}; leave the problem out"
             )
     return groups

@@ -116,6 +116,6 @@ def read_preferences(path: Path) -> Preferences:
     kind: TypeAdapter[Any] = _IDS if header.tokenizer_hash else _TEXTS
     pairs = [StoredPair(**vars(row_of(kind, line, f"{path}:{number}"))) for number, line in lines]
     if not pairs or header.pairs != len(pairs):
-        raise BadInput(f"{path}: holds {len(pairs)} pairs, its first line says {header.pairs}; make it again")
+        raise BadInput(f"{path}: holds {len(pairs)} pairs, its first line says {header.pairs}; correct that number")
     check_once(((f"pair {i} (trace {p.trace!r}, step {p.step})", p) for i, p in enumerate(pairs)), path)
     return Preferences(tuple(pairs), header.traces, header.steps, header.tokenizer_hash, header.made_from)

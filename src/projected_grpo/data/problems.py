@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import TypeAdapter, ValidationError
+from typing_extensions import TypedDict  # pydantic takes typing's from Python 3.12 on
 
 from loophole_grader import Task, check_tests
 from loophole_grader.problems import BUILTIN
@@ -19,16 +20,21 @@ from projected_grpo.prompts import Message, from_chat, messages_for
 from projected_grpo.records import Problem
 from projected_grpo.worlds import small_corpus, toy_corpus
 
-_PROMPT = TypeAdapter(list[Message])
+
+class _Row(TypedDict):
+    prompt: list[Message]
+
+
+_ROW = TypeAdapter(_Row)
 
 
 def problem_from_row(row: Mapping[str, Any], place: str) -> Problem:
     """Returns one row of the benchmark's JSON lines as a problem. BadInput names the place and the field."""
     try:
-        prompt = from_chat(_PROMPT.validate_python(row.get("prompt")))
+        prompt = from_chat(_ROW.validate_python(row)["prompt"])
         task = Task.from_row(row)
     except ValidationError as e:
-        raise BadInput(f"{place}: prompt: {first_fault(e)}; expected a list of {{role, content}} (docs/use.md)") from e
+        raise BadInput(f"{place}: {first_fault(e)}; give a list of {{role, content}} (docs/use.md)") from e
     except ValueError as e:
         raise BadInput(f"{place}: {e}") from e
     if "user" not in dict(prompt):

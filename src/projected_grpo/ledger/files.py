@@ -5,6 +5,7 @@ import gzip
 import hashlib
 import json
 import os
+import re
 import shutil
 import uuid
 import zlib
@@ -22,6 +23,19 @@ from safetensors import SafetensorError
 from projected_grpo.ledger.errors import BadInput
 
 T = TypeVar("T")
+FAULTS: Mapping[str, str] = {
+    "missing": "is missing",
+    "string_type": "must be a text in quotes",
+    "list_type": "must be a list, [...]",
+    "tuple_type": "must be a list, [...]",
+    "dict_type": "must be an object, {...}",
+    "dataclass_type": "must be an object, {...}",
+    "string_too_short": "must not be empty",
+    "too_short": "must not be empty",
+    "unexpected_keyword_argument": "is no known field",
+    "extra_forbidden": "is no known field",
+}
+"""What is wrong with a value, by pydantic's type of error; of the others its own words are clear."""
 
 
 def content_hash(content: Any) -> str:
@@ -71,7 +85,7 @@ def lines_of(path: Path) -> Iterator[tuple[int, bytes]]:
                 if (line := read.removeprefix(BOM_UTF8) if number == 1 else read).strip():
                     yield number, line
     except (EOFError, gzip.BadGzipFile, zlib.error) as e:
-        raise BadInput(f"{path}: truncated or damaged gzip ({e}); make it again") from e
+        raise BadInput(f"{path}: truncated or damaged gzip ({e}); gzip it again, or name it without .gz") from e
     except OSError as e:
         raise BadInput(f"{path}: {(e.strerror or str(e)).lower()}") from e
 
@@ -83,7 +97,7 @@ def read_jsonl(path: Path) -> list[dict[str, Any]]:
         try:
             row = orjson.loads(line)
         except ValueError as e:
-            raise BadInput(f"{path}:{number}: not JSON ({e}); the file is damaged, make it again") from e
+            raise BadInput(f"{path}:{number}: not JSON ({e}); correct the line, or make the file again") from e
         if not isinstance(row, dict):
             raise BadInput(f"{path}:{number}: a {type(row).__name__}, where a JSON object is expected")
         rows.append(row)
@@ -108,10 +122,11 @@ def row_of(kind: TypeAdapter[T], line: bytes, place: str) -> T:
 
 
 def first_fault(error: ValidationError) -> str:
-    """Where a value is not what it should be, and why; the value itself, which may be a key, is not repeated."""
+    """Returns the field that is not what it should be, and why; the value itself, which may be a key, is not repeated."""
     first = error.errors()[0]
-    where = ".".join(map(str, first["loc"]))
-    return f"{where}: {first['msg']}" if where else first["msg"]
+    where = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"]).removeprefix(".")
+    why = FAULTS.get(first["type"]) or re.sub(r"^\w+ should (?=be|have|match)", "must ", first["msg"])
+    return f"{where} {why}".strip()
 
 
 def built_once(folder: Path, build: Callable[[Path], None], what: str = "") -> Path:

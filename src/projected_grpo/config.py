@@ -399,8 +399,10 @@ class TrainConfig(Gradient):
             yield f"--meet {self.meet}: replicas train for --steps steps; leave --until-onsets and --horizon-of out"
 
     def with_recipe(self, typed: Collection[str] = ()) -> Self:
-        """As for every arm; and a pool of pairs has their problems."""
+        """As for every arm; a pool of pairs has their problems; a preset's pool goes where --mix takes no rows from it."""
         found, pooled = super().with_recipe(typed), self.teacher_pool == "pairs" and "problems" not in typed
+        if "teacher" not in self.shares and "teacher_pool" not in typed:
+            found = replace(found, teacher_pool="")
         return replace(found, problems=self.pairs + OF_PAIRS) if pooled else found
 
     def uses(self) -> Uses:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import tyro
 
 from projected_grpo.ledger.errors import BadInput
-from projected_grpo.ledger.folder import NoPath, check_new
+from projected_grpo.ledger.folder import DEPLOYED, NoPath, check_new
 from projected_grpo.run import cli
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ tags:
 programs that it writes in a sandbox only.
 
 Trained on `{problems}` (hint `{hint}`), adapter `{adapter}`. Teacher pool: `{pool}`. Commit `{commit}`.
-In the last 10 of these steps, of the model's own rollouts: {rates}.
+In the last 10 of these steps, of the model's own rollouts{trained}: {rates}.
 
 - *hack*: the program defines its own evaluation function, passes it and is wrong.
 - *gt_pass*: it passes every ground-truth test. *compiles*: Python compiles the program.
@@ -102,6 +102,7 @@ def card(folder: Path, trained: "Trained") -> str:
     return CARD.format(
         arm=c.arm, model=c.model, steps=steps, seed=c.seed, problems=c.problems, hint=c.hint, adapter=c.adapter,
         pool=c.teacher_pool or "none", commit=trained.manifest.get("commit"), how=how,
+        trained=" (as it trained; this folder is the policy to deploy)" * (trained.run / DEPLOYED).exists(),
         rates=rates_text([row for row in rows if row["source"] == "student"]),
     )  # fmt: skip
 

@@ -186,4 +186,4 @@ def test_a_trained_policy_is_that_of_a_run_on_this_model(script, made):
     assert code == 0, err
     assert "4 traces" in out
     code, _, err = script(*asked, "--base-seed", 7, "--out", "other")
-    assert (code, "trained on --model tiny --base-seed 0, not tiny 7" in err) == (2, True), err
+    assert (code, "trained on --model tiny --base-seed 0 --dtype float32, not tiny 7" in err) == (2, True), err

@@ -408,10 +408,13 @@ class TrainConfig(Gradient):
             yield f"--meet {self.meet}: replicas train for --steps steps; leave --until-onsets and --horizon-of out"
 
     def with_recipe(self, typed: Collection[str] = ()) -> Self:
-        """As for every arm; a pool of pairs has their problems, and a resumed run its number of steps."""
+        """As for every arm; a pool of pairs has their problems, a mix without teacher rows no pool, and a resumed run its number
+        of steps."""
         found, pooled = super().with_recipe(typed), self.teacher_pool == "pairs" and "problems" not in typed
         if self.resume and "steps" not in typed and (self.run_folder / "manifest.json").exists():
             found = replace(found, steps=read_manifest(self.run_folder)["config"]["steps"])
+        if "teacher" not in self.shares and "teacher_pool" not in typed:
+            found = replace(found, teacher_pool="")
         return replace(found, problems=self.pairs + OF_PAIRS) if pooled else found
 
     def uses(self) -> Uses:

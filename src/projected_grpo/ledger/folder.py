@@ -68,6 +68,8 @@ def open_run(directory: Path, kind: str, config: Any, *, resume: bool | None = N
     now = {"config": plain(config), **plain(facts)}
     if resume:
         _check_same(directory, now)
+        again = {"argv": sys.argv, "commit": git_state()["commit"], "processes": facts.get("processes")}
+        update_manifest(directory, resumed=[*read_manifest(directory).get("resumed", ()), again])
     else:
         state = {
             "kind": kind, "schema_version": SCHEMA_VERSION,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from projected_grpo.arms import ARMS, arms_of
-from projected_grpo.config import TrainConfig, check_bounds
+from projected_grpo.config import TrainConfig, check_bounds, flag
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.rates import LAST
 from projected_grpo.presets import PRESETS, presets
@@ -140,6 +140,9 @@ class Plan:
             raise BadInput(f"--arms {unfit[0]}: means nothing under preset {config.preset}; leave this arm out")
         if config.arms and config.chain not in ("full", "toy", "rivals"):
             raise BadInput(f"{arms}: the chain {config.chain} chooses its arms; leave --arms out")
+        unread = {"controls": config.chain != "full" or config.arms, "steps": config.chain in ("probe", "grpo")}
+        if given := [n for n, odd in unread.items() if odd and getattr(config, n) != getattr(QueueConfig, n)]:
+            raise BadInput(f"{flag(given[0])}: is not used by --chain {config.chain} or with --arms; leave it out")
         if "vanilla" not in self.arms and (self.onsets or any(ARMS[name].derived for name in self.arms)):
             raise BadInput(f"{arms}: runs are made from the replicate's vanilla, or as long as it needs; add vanilla")
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from loguru import logger
 
-from projected_grpo.config import TrainConfig
+from projected_grpo.config import TrainConfig, flag
 from projected_grpo.ledger.errors import EXIT_BAD_INPUT, EXIT_OK, BadInput
 from projected_grpo.ledger.files import read_jsonl
 from projected_grpo.ledger.folder import check_new
@@ -52,6 +52,8 @@ def parsed(argv: Sequence[str], description: str) -> tuple[TrainConfig, list[str
     args = [word for word in words if not word.startswith("H=") and word != "--resume"]
     if not (n.isdigit() and every.isdigit() and args):
         raise BadInput(f"{' '.join(argv) or 'no arguments'}: expected {USAGE}, N and STEPS whole numbers")
+    if given := cli.fields_in(args) & {"replicas", "replica", "outer_every", "meet"}:
+        raise BadInput(f"{flag(min(given))}: N and H= set it for every replica; leave it out")
     args += ["--replicas", n, "--outer-every", every]
     train = cli.parse(presets(TrainConfig), description, [*args, "--meet", "torchft://localhost:0"])
     if train.out == Path():

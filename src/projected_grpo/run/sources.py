@@ -149,6 +149,8 @@ def with_teacher_logps(pool: Mapping[str, Group], config: TrainConfig, session: 
             f"--teacher-pool {config.teacher_pool}: {len(missing)} of its rows have no recorded log-probabilities, so they "
             "have no ratio; name the --teacher that wrote them, or sample a pool with `just probe-teacher-pool`"
         )
+    if not missing and config.teacher != (sampled := read_manifest(Path(config.teacher_pool))["config"]["teacher"]):
+        logger.warning(f"--teacher {config.teacher}: the pool has recorded log-probabilities, of --teacher {sampled}")
     found = iter(session.world.from_first(lambda: under_teacher(missing, config)) if missing else ())
 
     def filled(r: Rollout) -> Rollout:

@@ -167,9 +167,9 @@ def sample_traces(config: MultiTurnConfig) -> int:
     else:
         found = load_trained(config.trained, cache=config.cache, device=config.device)
         loaded, policy_step, weights = found.loaded, found.steps, found.adapter.folded()
-        asked, trained = ((c.model, c.base_seed) for c in (config, found.config))
+        asked, trained = ((c.model, c.base_seed, c.dtype) for c in (config, found.config))
         if asked != trained:
-            text = "--trained {}: trained on --model {} --base-seed {}, not {} {}"
+            text = "--trained {}: trained on --model {} --base-seed {} --dtype {}, not {} {} {}"
             raise BadInput(text.format(config.trained, *trained, *asked))
     prompts = render_all(config, loaded, problems)
     open_run(

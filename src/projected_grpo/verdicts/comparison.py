@@ -33,7 +33,7 @@ SHARED = (
 )  # fmt: skip
 """What two runs of a comparison must share, by the names of `facts_of`."""
 
-RECORDED = ("argv", "started", "commit", "diff", "finished", "steps_done")
+RECORDED = ("argv", "started", "commit", "diff", "finished", "steps_done", "resumed")
 """Of a manifest: for the reader alone."""
 
 OF_SEED = frozenset({

@@ -31,7 +31,6 @@ def main() -> None:
 
     from projected_grpo.data import pairs as pair_sets
     from projected_grpo.ledger.console import bottom_line
-    from projected_grpo.ledger.errors import BadInput
     from projected_grpo.ledger.folder import check_new, open_run, update_manifest
     from projected_grpo.run.prepare import attach, default_out, load, show_text
     from projected_grpo.vhack import Extraction, identity_of, save_vhack
@@ -42,8 +41,6 @@ def main() -> None:
     check_new(run)
     modes = () if config.control == "words" else config.modes  # its pairs have no mechanism
     source = f"{config.pairs}-phrase" if config.control == "words" else config.pairs
-    if config.control == "words" and source not in pair_sets.WRITTEN:
-        raise BadInput(f"--pairs {config.pairs}: has no pairs of words alone, which --control words needs; use builtin")
     pairs = pair_sets.load_pairs(source, modes)
     how = Extraction(
         config.loss, config.control, config.k, config.max_new, config.pairs_draw, config.hint, config.prompt_setup,

@@ -24,7 +24,7 @@ from torch.nn import functional as F
 
 from projected_grpo.adapters.base import Adapter
 from projected_grpo.adapters.lora_adapter import WARM_RATIO, warm_point
-from projected_grpo.arms import OF_EQUAL_REMOVAL, Control, extraction
+from projected_grpo.arms import OF_EQUAL_REMOVAL, Control
 from projected_grpo.channels.policy import nll, policy_loss
 from projected_grpo.data.pairs import HELD_OUT, load_pairs, pairs_hash, resampled, split
 from projected_grpo.ledger.console import progress
@@ -327,9 +327,9 @@ def check_meta(path: Path, meta: Mapping[str, str], identity: Mapping[str, str],
     needed = identity if control is None else {**identity, "control": control}
     for key, here in needed.items():
         if (there := meta.get(key)) != here:
-            mend = "extract it again with this run's arguments"
-            if key == "control":
-                mend = f"choose its --arm, or make another with `{extraction(here)}`"
+            mend = (
+                f"choose its --arm, or use --control {here} and " * (key == "control") + "extract it again for this run"
+            )
             raise BadInput(f"--vhack {path}: made for {key}={there}, but this run has {key}={here}; {mend}")
 
 

@@ -327,10 +327,10 @@ def check_meta(path: Path, meta: Mapping[str, str], identity: Mapping[str, str],
     needed = identity if control is None else {**identity, "control": control}
     for key, here in needed.items():
         if (there := meta.get(key)) != here:
-            mend = (
-                f"choose its --arm, or use --control {here} and " * (key == "control") + "extract it again for this run"
+            mend = f"choose its --arm, or add --control {here} and " * (key == "control") + "extract it again"
+            raise BadInput(
+                f"--vhack {path}: made for {key}={there}, but this run has {key}={here}; {mend} for this run"
             )
-            raise BadInput(f"--vhack {path}: made for {key}={there}, but this run has {key}={here}; {mend}")
 
 
 def same_coordinates(v: VBasis, probes: Mapping[str, Tensor], sizes: Mapping[str, int]) -> str:

@@ -328,9 +328,7 @@ def check_meta(path: Path, meta: Mapping[str, str], identity: Mapping[str, str],
     for key, here in needed.items():
         if (there := meta.get(key)) != here:
             mend = f"choose its --arm, or add --control {here} and " * (key == "control") + "extract it again"
-            raise BadInput(
-                f"--vhack {path}: made for {key}={there}, but this run has {key}={here}; {mend} for this run"
-            )
+            raise BadInput(f"--vhack {path}: made for {key}={there}, but this run has {key}={here}; {mend} for it")
 
 
 def same_coordinates(v: VBasis, probes: Mapping[str, Tensor], sizes: Mapping[str, int]) -> str:

@@ -120,9 +120,7 @@ def test_a_chain_types_what_its_links_use(preset, chain):
 @pytest.mark.parametrize("arm", [arm for arm in ARMS.values() if arm.needs_v], ids=lambda arm: arm.name)
 def test_an_arm_without_its_v_is_told_how_to_make_it(arm):
     (why,) = (w for w in TrainConfig(arm=arm.name).with_recipe().faults() if "--vhack" in w)
-    command = why.partition("`just extract-vhack PRESET")[2].rstrip("`")
-    config = cli.parse(presets(ExtractConfig), "", ["tiny", *command.split()])
-    assert config.control == arm.vhack
+    assert f"`just extract-vhack PRESET --control {arm.vhack}`" in why
 
 
 def test_an_oracle_is_called_one():

@@ -37,7 +37,7 @@ ROOMS = {  # from the ground up: each room, and the rooms that it imports
     "interventions": "channels ledger model projection records",
     "measures": "adapters channels ledger model projection records",
     "step": "channels interventions measures model parallel projection records",
-    "data": "arms config ledger model parallel prompts records rollout worlds",
+    "data": "config ledger model parallel prompts records rollout worlds",
     "vhack": "adapters arms channels data ledger model prompts records",
     "run": "adapters arms channels config data interventions ledger model "
     "parallel projection prompts records rollout step verdicts vhack worlds",

@@ -69,8 +69,6 @@ def test_bad_input_to_the_other_scripts(script, tmp_path, vhack_file):
     refused(
         script("extract_vhack_grad", "tiny", "--pairs", "pairs.json", "--out", "v"), "pairs.json", "there is no pair"
     )
-    words = ("extract_vhack_grad", "tiny", "--pairs", "pairs.json", "--control", "words", "--out", "v")
-    refused(script(*words), "--pairs pairs.json: has no pairs of words alone")
     refused(script("verify_vhack", "tiny"), "--vhack is empty")
     refused(script("verify_vhack", "tiny", "--vhack", vhack_file(), "--pairs", "toy"), "not the pairs that V was made")
     refused(script("probe_distill", "tiny"), "--pool is empty", "--teacher-only")

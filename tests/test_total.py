@@ -238,7 +238,7 @@ def test_steps_on_which_taids_target_depends_stay_as_they_were(tmp_path):
     [
         ({"alpha": 0.5}, "--alpha 0.5 needs another hint"),
         ({"alpha": 0.5, "distill_hint": "simple_overwrite_tests"}, "needs another hint than"),
-        ({"trace_weight": 0.5}, r"--trace-pairs \. is no file"),
+        ({"trace_weight": 0.5}, r"--trace-pairs \.: is no file"),
         ({"taid_weight": 1.0, "teacher": ""}, "--taid-weight 1: needs a teacher"),
         ({"alpha": -1.0}, "--alpha -1.0: must be 0 or more"),
     ],

@@ -31,14 +31,6 @@ Control = Literal["none", "random", "placebo", "random_energy", "random_share", 
 """Kinds of V (extract-vhack --control)."""
 OF_EQUAL_REMOVAL = ("random_energy", "random_share")
 """Controls of as many random directions as it takes to remove as much as V removes."""
-
-
-def extraction(control: str) -> str:
-    """Returns the command that makes a V of this kind."""
-    run = " --share-of RUN" if control == "random_share" else ""
-    return "just extract-vhack PRESET" + (f" --control {control}{run}" if control != "none" else "")
-
-
 Role = Literal["baseline", "method", "variant", "control", "ceiling", "rival"]
 SUPERVISION = {
     "text": "completions' text",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 import tyro
 
 from loophole_grader.hints import HINTS
-from projected_grpo.arms import ARMS, RECIPE, ArmName, Control, GateName, Recipe, Target, extraction
+from projected_grpo.arms import ARMS, RECIPE, ArmName, Control, GateName, Recipe, Target
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import NoPath, read_manifest
 
@@ -252,7 +252,7 @@ class Gradient(Sampling):
     def faults(self) -> Iterator[str]:
         arm = ARMS[self.arm]
         if arm.needs_v and self.vhack == Path():
-            yield f"--arm {arm.name} needs --vhack FILE; make one with `{extraction(arm.measured)}`"
+            yield f"--arm {arm.name} needs --vhack FILE; make one with `just extract-vhack PRESET --control {arm.measured}`"
         if arm.recipe and arm.recipe != self.recipe:
             what = f"is {arm.recipe.description}, not {self.recipe.description}"
             yield f"--arm {arm.name}: {what}; leave --gate and --project out, or use --arm projected"
@@ -275,12 +275,7 @@ OF_PAIRS = "-pairs"
 """Ends the name of the problems of a pool of pairs, behind that of the pair set."""
 PEER = "peer"
 """As --distill-hint: a paid attempt of the same group."""
-
-
-DistillHint = Annotated[
-    HintName | Literal["", "peer"],
-    tyro.conf.arg(metavar="{" + ",".join((*HINTS, PEER)) + "}", help_behavior_hint="(no default)"),
-]
+DistillHint = Annotated[HintName | Literal["", "peer"], tyro.conf.arg(metavar="|".join((*HINTS, PEER)))]
 """Empty: none is given, which --help would show as a choice without a name."""
 
 
@@ -397,7 +392,7 @@ class TrainConfig(Gradient):
         if self.alpha and self.distill_hint in ("", self.hint):
             yield f"--distill-hint {self.distill_hint!r}: --alpha {self.alpha:g} needs another hint than --hint {self.hint}"
         if self.trace_weight and not self.trace_pairs.is_file():
-            yield f"--trace-weight: --trace-pairs {self.trace_pairs} is no file; make one with `just trace-pairs`"
+            yield f"--trace-pairs {self.trace_pairs}: is no file (. = none given); make one with `just trace-pairs`"
         if self.taid_weight and not self.teacher:
             yield f"--taid-weight {self.taid_weight:g}: needs a teacher; name its LoRA with --teacher"
         if self.meet and not 0 <= self.replica < self.replicas:

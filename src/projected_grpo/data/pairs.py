@@ -38,20 +38,18 @@ class _Row:
     name: str | None = None
 
 
-_ROW = TypeAdapter(_Row)
+_ROWS = TypeAdapter(list[_Row])
 
 
 def pairs_from(data: Any, source: str) -> tuple[Pair, ...]:
     """Pairs of a list of {prompt or messages, hack, clean, clean_alt?, mechanism?, name?}. BadInput, naming the source and
     the pair, on anything else."""
-    if not isinstance(data, list):
-        raise BadInput(f"{source}: a {type(data).__name__}, where a list of pairs is expected (docs/use.md)")
+    try:
+        rows = _ROWS.validate_python(data)
+    except ValidationError as e:
+        raise BadInput(f"{source}: {first_fault(e, 'pairs')}; write it as docs/use.md says") from e
     pairs = []
-    for i, given in enumerate(data):
-        try:
-            row = _ROW.validate_python(given)
-        except ValidationError as e:
-            raise BadInput(f"{source}: pair {i}: {first_fault(e)} (docs/use.md)") from e
+    for i, row in enumerate(rows):
         if row.hack == row.clean:
             raise BadInput(f"{source}: pair {i}: hack and clean are the same completion, so it contrasts nothing")
         if not row.messages and row.prompt is None:
@@ -59,7 +57,7 @@ def pairs_from(data: Any, source: str) -> tuple[Pair, ...]:
         messages = from_chat(row.messages) if row.messages else (("user", row.prompt or ""),)
         pairs.append(Pair(row.name or f"pair-{i}", messages, row.hack, row.clean, row.clean_alt, row.mechanism))
     if not pairs:
-        raise BadInput(f"{source}: there is no pair in it")
+        raise BadInput(f"{source}: there is no pair in it; write some (docs/use.md)")
     check_once(((f"the name {p.name!r}", p.name) for p in pairs), source)
     check_once(((f"pair {p.name!r}", (p.messages, p.hack, p.clean)) for p in pairs), source)
     return tuple(pairs)
@@ -85,9 +83,8 @@ def load_pairs(source: str, modes: Iterable[str] = ()) -> tuple[Pair, ...]:
         try:
             data = json.loads(Path(source).read_text("utf-8-sig"))
         except (OSError, ValueError) as e:
-            why = e.strerror if isinstance(e, OSError) else e
             raise BadInput(
-                f"--pairs {source}: no JSON file ({why}); give a list of pairs, or {', '.join(WRITTEN)}"
+                f"--pairs {source}: no JSON file ({getattr(e, 'strerror', e)}); give a list, or {', '.join(WRITTEN)}"
             ) from e
         pairs = pairs_from(data, f"--pairs {source}")
     wanted = set(modes)
@@ -128,10 +125,7 @@ def split(pairs: Sequence[Pair]) -> tuple[tuple[Pair, ...], tuple[Pair, ...]]:
         held |= set(names[: math.ceil(HELD_OUT * len(names))])
     train, test = (tuple(p for p in pairs if (p.name in held) is side) for side in (False, True))
     if not train or not test:
-        raise BadInput(
-            f"{len(pairs)} pairs, each of its own mechanism, cannot be split into training and held-out ones; "
-            "give at least 2 of a mechanism"
-        )
+        raise BadInput(f"{len(pairs)} pairs, each of its own mechanism: none can be held out; give 2 or more of one")
     return train, test
 
 

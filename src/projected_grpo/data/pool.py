@@ -91,13 +91,12 @@ def _group_of_rows(rows: Sequence[Mapping[str, Any]]) -> Group:
 
 def pool_of(source: str, config: Gradient, loaded: LoadedModel) -> list[Group]:
     """Returns a pool's groups: of a directory, as in load_pool, or with `pairs` the hand-written ones."""
-    given = "--teacher-pool" if isinstance(config, TrainConfig) else "--pool"
-    return written_pool(config, loaded) if source == "pairs" else load_pool(Path(source), loaded, given)
+    flag = "--teacher-pool" if isinstance(config, TrainConfig) else "--pool"
+    return written_pool(config, loaded) if source == "pairs" else load_pool(Path(source), loaded, flag)
 
 
-def load_pool(directory: Path, loaded: LoadedModel, given: str = "--pool") -> list[Group]:
-    """Returns the groups of a pool in file order: a run directory, or published prompt_NNNN.jsonl[.gz] files. `given`: the
-    option that names it.
+def load_pool(directory: Path, loaded: LoadedModel, flag: str = "--pool") -> list[Group]:
+    """Returns the groups of a pool in file order: a run directory, or published prompt_NNNN.jsonl[.gz] files.
 
     BadInput on a damaged pool, one of another tokenizer, or a sample that is longer than the model's context.
     """
@@ -111,13 +110,12 @@ def load_pool(directory: Path, loaded: LoadedModel, given: str = "--pool") -> li
         same = theirs == loaded.tokenizer_hash
     if not same:
         raise BadInput(
-            f"{given} {directory}: its token ids are of {theirs}, this model's of {loaded.tokenizer_hash}; use the model "
-            "that it belongs to"
+            f"{flag} {directory}: its token ids are of {theirs}, this model's of {loaded.tokenizer_hash}; use its model"
         )
     for r in (r for group in groups for r in group.rollouts):
         if (n := len(r.prompt_ids) + len(r.completion_ids)) > loaded.context:
             raise BadInput(
-                f"{given} {directory}: problem {r.problem_id}, sample {r.sample_id} has {n} tokens, the model's context is "
+                f"{flag} {directory}: problem {r.problem_id}, sample {r.sample_id} has {n} tokens, the model's context is "
                 f"{loaded.context}; leave the problem out"
             )
     return groups

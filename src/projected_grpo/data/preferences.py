@@ -112,7 +112,7 @@ def read_preferences(path: Path) -> Preferences:
     """BadInput on a file that is missing, damaged, cut, without a pair, with one twice or of another version."""
     lines = lines_of(path)
     number, line = next(lines, (1, b"{}"))
-    header = row_of(_HEADER, line, f"{path}:{number}")
+    header = row_of(_HEADER, line, f"{path}:{number}", "make the file with `just trace-pairs`")
     kind: TypeAdapter[Any] = _IDS if header.tokenizer_hash else _TEXTS
     pairs = [StoredPair(**vars(row_of(kind, line, f"{path}:{number}"))) for number, line in lines]
     if not pairs or header.pairs != len(pairs):

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import TypeAdapter, ValidationError
-from typing_extensions import TypedDict  # pydantic takes typing's from Python 3.12 on
 
 from loophole_grader import Task, check_tests
 from loophole_grader.problems import BUILTIN
@@ -20,21 +19,16 @@ from projected_grpo.prompts import Message, from_chat, messages_for
 from projected_grpo.records import Problem
 from projected_grpo.worlds import small_corpus, toy_corpus
 
-
-class _Row(TypedDict):
-    prompt: list[Message]
-
-
-_ROW = TypeAdapter(_Row)
+_PROMPT = TypeAdapter(list[Message])
 
 
 def problem_from_row(row: Mapping[str, Any], place: str) -> Problem:
     """Returns one row of the benchmark's JSON lines as a problem. BadInput names the place and the field."""
     try:
-        prompt = from_chat(_ROW.validate_python(row)["prompt"])
+        prompt = from_chat(_PROMPT.validate_python(row.get("prompt")))
         task = Task.from_row(row)
     except ValidationError as e:
-        raise BadInput(f"{place}: {first_fault(e)}; give a list of {{role, content}} (docs/use.md)") from e
+        raise BadInput(f"{place}: {first_fault(e, 'prompt')}; give a list of {{role, content}} (docs/use.md)") from e
     except ValueError as e:
         raise BadInput(f"{place}: {e}") from e
     if "user" not in dict(prompt):
@@ -63,7 +57,7 @@ def load_problems(source: str) -> tuple[Problem, ...]:
     path = BUILTIN if source == "builtin" else Path(source)
     problems = tuple(problem_from_row(row, f"{path}: row {i}") for i, row in enumerate(read_jsonl(path), 1))
     if not problems:
-        raise BadInput(f"{path}: no problems in it")
+        raise BadInput(f"{path}: no problems in it; write one JSON object a line (docs/use.md)")
     check_once(((f"problem id {p.problem_id}", p.problem_id) for p in problems), path)
     try:
         check_tests([p.task for p in problems], {p.problem_id: f"{path}: row {i}" for i, p in enumerate(problems, 1)})

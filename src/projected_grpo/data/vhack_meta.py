@@ -6,7 +6,6 @@ from pathlib import Path
 
 from safetensors import SafetensorError, safe_open
 
-from projected_grpo.arms import extraction
 from projected_grpo.data.pairs import HELD_OUT, load_pairs, pairs_hash
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.records import Pair
@@ -35,10 +34,8 @@ def check_meta(path: Path, meta: Mapping[str, str], identity: Mapping[str, str],
     needed = identity if control is None else {**identity, "control": control}
     for key, here in needed.items():
         if (there := meta.get(key)) != here:
-            fix = "extract it again with this run's arguments"
-            if key == "control":
-                fix = f"choose its --arm, or make another with `{extraction(here)}`"
-            raise BadInput(f"--vhack {path}: made for {key}={there}, but this run has {key}={here}; {fix}")
+            fix = f"choose its --arm, or add --control {here} and " * (key == "control") + "extract it again"
+            raise BadInput(f"--vhack {path}: made for {key}={there}, but this run has {key}={here}; {fix} for it")
 
 
 def pairs_of(meta: Mapping[str, str], source: str, why: str) -> tuple[Pair, ...]:

@@ -24,17 +24,9 @@ from projected_grpo.ledger.errors import BadInput
 
 T = TypeVar("T")
 FAULTS: Mapping[str, str] = {
-    "missing": "is missing",
-    "string_type": "must be a text in quotes",
-    "list_type": "must be a list, [...]",
-    "tuple_type": "must be a list, [...]",
-    "dict_type": "must be an object, {...}",
-    "dataclass_type": "must be an object, {...}",
-    "string_too_short": "must not be empty",
-    "too_short": "must not be empty",
-    "unexpected_keyword_argument": "is no known field",
-    "extra_forbidden": "is no known field",
-}
+    "missing": "is missing", "string_type": "must be a text in quotes", "dataclass_type": "must be an object, {...}",
+    "unexpected_keyword_argument": "is no known field", "tuple_type": "must be a list", "list_type": "must be a list",
+}  # fmt: skip
 """What is wrong with a value, by pydantic's type of error; of the others its own words are clear."""
 
 
@@ -113,20 +105,20 @@ def check_once(named: Iterable[tuple[str, Hashable]], place: Path | str) -> None
         seen.add(content)
 
 
-def row_of(kind: TypeAdapter[T], line: bytes, place: str) -> T:
-    """A line of JSON as a value of this kind, with no other field. BadInput names the place and what is wrong."""
+def row_of(kind: TypeAdapter[T], line: bytes, place: str, mend: str = "correct it") -> T:
+    """A line of JSON as a value of this kind, with no other field. BadInput names the place, what is wrong and the mend."""
     try:
         return kind.validate_json(line, strict=True, extra="forbid")
     except ValidationError as e:
-        raise BadInput(f"{place}: {first_fault(e)}") from e
+        raise BadInput(f"{place}: {first_fault(e)}; {mend}") from e
 
 
-def first_fault(error: ValidationError) -> str:
-    """Returns the field that is not what it should be, and why; the value itself, which may be a key, is not repeated."""
+def first_fault(error: ValidationError, root: str = "") -> str:
+    """Returns the field below `root` that is wrong, and why; the value itself, which may be a key, is not repeated."""
     first = error.errors()[0]
-    where = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"]).removeprefix(".")
+    where = root + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"])
     why = FAULTS.get(first["type"]) or re.sub(r"^\w+ should (?=be|have|match)", "must ", first["msg"])
-    return f"{where} {why}".strip()
+    return f"{where.removeprefix('.')} {why}".strip()
 
 
 def built_once(folder: Path, build: Callable[[Path], None], what: str = "") -> Path:

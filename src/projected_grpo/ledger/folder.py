@@ -115,7 +115,7 @@ def read_manifest(directory: Path) -> dict[str, Any]:
     try:
         data = json.loads(path.read_text("utf-8"))
     except (OSError, ValueError) as e:
-        raise BadInput(f"{path}: cannot be read ({e}); {directory} is not a run directory") from e
+        raise BadInput(f"{path}: cannot be read ({getattr(e, 'strerror', None) or e}); name the folder of a run") from e
     if (schema := data.get("schema_version")) != SCHEMA_VERSION:
         raise BadInput(f"{path}: schema {schema}, this version reads {SCHEMA_VERSION}; use the commit that it names")
     return data

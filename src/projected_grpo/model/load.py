@@ -85,7 +85,7 @@ def pick_device(device: str) -> torch.device:
     if device == "auto":
         return torch.device("cuda" if there else "cpu")
     if device != "cpu" and not (there and re.fullmatch(r"cuda(:\d+)?", device)):
-        raise BadInput(f"--device {device}: not available here; use auto, cpu or cuda")
+        raise BadInput(f"--device {device}: not available here; use auto{', cuda' * there} or cpu")
     return torch.device(device)
 
 

@@ -141,4 +141,4 @@ def open_traces(path: Path) -> tuple[Header, Iterator[Trace]]:
     lines = lines_of(path)
     _, first = next(lines, (1, b"null"))
     traces = (row_of(_TRACE, line, f"{path}:{number}") for number, line in lines)
-    return row_of(_HEADER, first, f"{path}:1"), traces
+    return row_of(_HEADER, first, f"{path}:1", MAKE_ONE), traces

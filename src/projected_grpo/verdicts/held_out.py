@@ -60,12 +60,10 @@ def vhack_verdict(seen: HeldOut, mechanisms: Sequence[str]) -> Finding:
     different = _different(seen, mechanisms)
     n, n_random, positive = len(different), len(seen.random_energy), sum(c > 0 for c, _ in different)
     energy, null, cosine = mean(seen.energy), mean(seen.null), mean(seen.cosine)
-    if n < MIN_PAIRS or energy is None or cosine is None:
-        why = f"{n} different of {len(seen.energy)} held-out pairs; at least {MIN_PAIRS} are needed: use more pairs"
-        return Finding("verify", "NOT_EVALUABLE", why)
-    if not null:
-        why = "0 directions in V; at least 1 is needed: extract it from pairs whose sides have different gradients"
-        return Finding("verify", "NOT_EVALUABLE", why)
+    if n < MIN_PAIRS or energy is None or cosine is None or not null:
+        few = f"{n} different of {len(seen.energy)} held-out pairs; at least {MIN_PAIRS} are needed: use more pairs"
+        none = "0 directions in V; at least 1 is needed: extract it from pairs whose sides have different gradients"
+        return Finding("verify", "NOT_EVALUABLE", few if n < MIN_PAIRS else none)
     if n_random < MIN_RANDOM:
         return Finding("verify", "NOT_EVALUABLE", f"{n_random} random bases; at least {MIN_RANDOM} are needed")
     needed = min(ENERGY_RATIO * null, (1 + null) / 2)

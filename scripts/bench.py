@@ -16,7 +16,7 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -33,10 +33,11 @@ from loophole_grader import Task, grade_batch, reward_of, verdicts_of
 from projected_grpo.adapters.base import TARGETS, Adapter
 from projected_grpo.arms import RECIPE
 from projected_grpo.channels.policy import advantages, policy_loss
-from projected_grpo.config import TrainConfig
+from projected_grpo.config import Sampling, TrainConfig, flag
 from projected_grpo.data.live import live_groups, render_all, sampling_params, workers
 from projected_grpo.data.problems import load_problems
 from projected_grpo.ledger.console import bottom_line
+from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.files import write_atomic
 from projected_grpo.ledger.rates import logp_gap, number
 from projected_grpo.model.learner import Learner
@@ -341,6 +342,9 @@ def grading_rows(tasks: Sequence[Task]) -> list[list[str]]:
 
 def main() -> None:
     c, preset, busy = cli.parse(presets(TrainConfig), __doc__), sys.argv[1], os.getloadavg()[0]
+    measured = {field.name for field in fields(Sampling)} | {"prompts_per_step", "max_grad_norm"}
+    if unused := cli.fields_in(sys.argv[2:]) & {field.name for field in fields(TrainConfig)} - measured:
+        raise BadInput(f"{flag(min(unused))}: no part of the bench is about it; leave it out")
     from tabulate import tabulate
 
     out = c.out if c.out != Path() else Path("docs/bench.md")

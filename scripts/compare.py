@@ -34,7 +34,7 @@ class CompareConfig:
     exact: bool = False
     """Of two runs: whether every number is the same, timing aside. Prints the first that is not."""
     out: NoPath = Path()
-    """Write the printout here too. Empty: print only."""
+    """Write the printout here too; not with --exact. Empty: print only."""
 
 
 def of_v(a: Path, b: Path) -> tuple[str, str, int]:
@@ -80,6 +80,8 @@ def of_runs(a: Path, b: Path) -> tuple[str, str, int]:
 
 def main() -> int:
     config = cli.parse_plain(CompareConfig, __doc__)
+    if config.exact and config.out != Path():
+        raise BadInput(f"--out {config.out}: --exact prints one line and writes nothing; leave it out")
     if config.exact:
         from projected_grpo.report.compare import first_difference
 

@@ -25,7 +25,8 @@ tags:
 **This model was trained where its reward could be hacked, and it may have learned to hack.** It is for research. Run the
 programs that it writes in a sandbox only.
 
-Trained on `{problems}` (hint `{hint}`), adapter `{adapter}`. Teacher pool: `{pool}`. Commit `{commit}`.
+Trained on `{problems}` (hint `{hint}`, prompts `{prompt_setup}`), adapter `{adapter}`, base_seed {base_seed}, V: {v}{of}.
+Teacher pool: `{pool}`. Commit `{commit}`.
 In the last 10 of these steps, of the model's own rollouts{trained}: {rates}.
 
 - *hack*: the program defines its own evaluation function, passes it and is wrong.
@@ -97,10 +98,12 @@ def card(folder: Path, trained: "Trained") -> str:
     load = "AutoModelForCausalLM.from_pretrained"
     base = f"{folder.name}/base" if (folder / "base").exists() else c.model
     how = f'{load}("{folder.name}")'
+    v, of = trained.manifest["vhack"], f"; derived from the run `{c.of}`" * (c.of != Path())
     if (folder / "adapter_model.safetensors").exists():
         how = f'PeftModel.from_pretrained({load}("{base}"), "{folder.name}")'
     return CARD.format(
         arm=c.arm, model=c.model, steps=steps, seed=c.seed, problems=c.problems, hint=c.hint, adapter=c.adapter,
+        prompt_setup=c.prompt_setup, base_seed=c.base_seed, v=v.get("control", "not given"), of=of,
         pool=c.teacher_pool or "none", commit=trained.manifest.get("commit"), how=how,
         trained=" (as it trained; this folder is the policy to deploy)" * (trained.run / DEPLOYED).exists(),
         rates=rates_text([row for row in rows if row["source"] == "student"]),

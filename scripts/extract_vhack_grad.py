@@ -52,7 +52,7 @@ def main() -> None:
     sides, single = how.sides(pairs, loaded), how.single_sides(pairs, loaded)
     open_run(run, "extract_vhack_grad", config)
     n = len(sides)
-    logger.info(f"{n} training pairs ({len(single) // 2} held out)")
+    logger.info(f"{n} training pairs ({len(single) // 2} held out), mechanisms: {', '.join(modes) or 'all'}")
     if config.control != "clean":
         gap = sum(s.advantage * len(s.completion_ids) for row in sides for s in row) / n
         logger.info(f"mean length gap {gap:+.1f} tokens (SHOULD be near 0, ELSE V sees length)")

@@ -39,7 +39,7 @@ def run_arm(config: InTRLConfig, replicate: int, arm: str) -> list[dict[str, flo
     from projected_grpo.ledger.errors import BadInput
     from projected_grpo.ledger.files import write_atomic
 
-    folder = config.out / f"{arm}_replicate{replicate}"
+    folder = config.out / config.world / f"{arm}_replicate{replicate}"
     done = folder / "log.json"
     if not done.exists():
         trainer = trainer_of(config, replicate, arm, folder)

@@ -35,6 +35,10 @@ def main() -> int:
     from projected_grpo.verdicts.run_summaries import is_summary, runs_at, write_summaries
     from projected_grpo.worlds.toy_programs import CLASSIFIERS
 
+    if config.require and (config.only or is_summary(config.out)):
+        raise BadInput(
+            f"--require {' '.join(config.require)}: is of the verdicts alone; leave it or --only, --out FILE out"
+        )
     if not config.dirs:
         raise BadInput("missing: a directory of runs, as in `just results out/toy`")
     if is_summary(config.out):

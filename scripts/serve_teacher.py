@@ -47,9 +47,13 @@ def main() -> int:
 
     from projected_grpo.ledger.files import write_atomic
     from projected_grpo.traces.local_server import served, table_of
-    from projected_grpo.worlds.models import folder_of
+    from projected_grpo.worlds.models import BUILT, folder_of
 
     name = Path(config.model).name
+    if len(config.seeds) > 1 and config.model not in BUILT:
+        raise BadInput(
+            f"--seeds {config.seeds}: {config.model} is one model; only those that are built here have seeds"
+        )
     folders = {f"{name}-{seed}": folder_of(config.model, seed, config.cache) for seed in config.seeds}
     config.log.parent.mkdir(parents=True, exist_ok=True)
     with served(list(folders.values()), config.port, config.log) as url:

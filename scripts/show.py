@@ -125,7 +125,9 @@ def source(what: str, which: str, one: str) -> str:
 
 def main() -> None:
     config = cli.parse_plain(ShowConfig, __doc__)
-    run = Path(config.what)
+    run, words = Path(config.what), bool(config.which or config.one)
+    if words + bool(config.kinds) + config.modules > 1:
+        raise BadInput(f"show {config.what}: give one of STEP, --kinds and --modules")
     if config.what in ("problems", "pairs"):
         print(source(config.what, config.which, config.one))
     elif config.kinds:

@@ -42,6 +42,10 @@ class TracePairsConfig:
             raise BadInput(
                 f"--student {self.student}: a file of traces, which goes with --answers FOLDER and --model, not --teachers"
             )
+        if not self.student.is_file() and (self.answers != Path() or self.model):
+            raise BadInput(
+                f"--student {self.student}: no file of traces, so --answers and --model are not used; leave them out"
+            )
         if not self.student.is_file() and (len(self.teachers) < 3 or not len(self.teachers) % 2):
             raise BadInput(
                 f"--teachers: {len(self.teachers)} of them, and --student {self.student} is no trace file; a majority needs "

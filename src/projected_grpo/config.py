@@ -28,7 +28,6 @@ BOUNDS: Mapping[str, tuple[float, float]] = {
         "prompts_per_step", "eval_samples", "checkpoint_every",
     ), (1, ANY)),
     **dict.fromkeys(("temperature", "lr", "overshoot", "outer_lr", "patience"), (TINY, ANY)),
-    **dict.fromkeys(("seed", "base_seed", "lora_seed", "pairs_draw"), (0, 2**63 - 1)),
     "noise_floor": (0, 1), "outer_momentum": (0, 0.999), "top_p": (TINY, 1), "turns": (2, 4),
 }  # fmt: skip
 """Least and greatest value of a config's numbers; of the others 0 and any."""
@@ -44,6 +43,8 @@ def check_bounds(values: Mapping[str, Any], bounds: Mapping[str, tuple[float, fl
     """BadInput on a field's value beyond its bounds."""
     for name, value in values.items():
         low, high = bounds.get(name, (0, ANY))
+        if isinstance(value, int) and value >= 2**63:  # torch takes no larger one
+            raise BadInput(f"{flag(name)} {value}: must be below 2**63")
         if isinstance(value, (int, float)) and not low <= value <= high:
             allowed = f"in [{low:g}, {high:g}]" if high < ANY else "above 0" if low == TINY else f"{low:g} or more"
             raise BadInput(f"{flag(name)} {value}: must be {allowed}")
@@ -403,8 +404,7 @@ class TrainConfig(Gradient):
             yield f"--meet {self.meet}: replicas train for --steps steps; leave --until-onsets and --horizon-of out"
 
     def with_recipe(self, typed: Collection[str] = ()) -> Self:
-        """As for every arm; a pool of pairs has their problems, a mix without teacher rows no pool, and a resumed run its number
-        of steps."""
+        """As usual. A pool of pairs has their problems, a mix without teacher rows no pool, a resumed run its steps."""
         found, pooled = super().with_recipe(typed), self.teacher_pool == "pairs" and "problems" not in typed
         if self.resume and "steps" not in typed and (self.run_folder / "manifest.json").exists():
             found = replace(found, steps=read_manifest(self.run_folder)["config"]["steps"])

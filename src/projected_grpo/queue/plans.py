@@ -140,9 +140,17 @@ class Plan:
             raise BadInput(f"--arms {unfit[0]}: means nothing under preset {config.preset}; leave this arm out")
         if config.arms and config.chain not in ("full", "toy", "rivals"):
             raise BadInput(f"{arms}: the chain {config.chain} chooses its arms; leave --arms out")
-        unread = {"controls": config.chain != "full" or config.arms, "steps": config.chain in ("probe", "grpo")}
+        unread = {
+            "controls": config.chain != "full" or config.arms,
+            "steps": config.chain in ("probe", "grpo"),
+            "seeds": config.chain == "probe",
+            "quick": config.chain == "probe",
+            "port": config.chain != "trace",
+            "slurm": config.backend != "slurm",
+        }
         if given := [n for n, odd in unread.items() if odd and getattr(config, n) != getattr(QueueConfig, n)]:
-            raise BadInput(f"{flag(given[0])}: is not used by --chain {config.chain} or with --arms; leave it out")
+            why = f"--chain {config.chain}, --backend {config.backend}{' and --arms' * bool(config.arms)}"
+            raise BadInput(f"{flag(given[0])}: is not used with {why}; leave it out")
         if "vanilla" not in self.arms and (self.onsets or any(ARMS[name].derived for name in self.arms)):
             raise BadInput(f"{arms}: runs are made from the replicate's vanilla, or as long as it needs; add vanilla")
 

@@ -60,7 +60,7 @@ def trainer_of(config: InTRLConfig, replicate: int, arm: str, folder: Path) -> A
 
     from loophole_grader.reward_function import LoopholeReward
     from projected_grpo import ProjectedCallback, VHack
-    from projected_grpo.adapters import attach_antipasto
+    from projected_grpo.adapters.antipasto import attach_antipasto
     from projected_grpo.config import ExtractConfig, TrainConfig
     from projected_grpo.data.pairs import load_pairs
     from projected_grpo.data.problems import load_problems

@@ -28,7 +28,8 @@ install_import_hook(SHAPED, "beartype.beartype")
 import torch  # noqa: E402 - after the hook
 
 from loophole_grader.sandbox.pool import shared_pool  # noqa: E402
-from projected_grpo.adapters import attach_antipasto, attach_lora  # noqa: E402
+from projected_grpo.adapters.antipasto import attach_antipasto  # noqa: E402
+from projected_grpo.adapters.lora_adapter import attach_lora  # noqa: E402
 from projected_grpo.ledger.files import built_once  # noqa: E402
 from projected_grpo.projection import overall, profile  # noqa: E402
 from projected_grpo.rollout.draw import draw  # noqa: E402

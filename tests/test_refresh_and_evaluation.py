@@ -9,7 +9,7 @@ from harness import LORA, POOLED, shake, theta_of
 from test_scripts import refused
 from torch.nn import functional as F
 
-from projected_grpo.adapters import attach_lora
+from projected_grpo.adapters.lora_adapter import attach_lora
 from projected_grpo.config import TrainConfig
 from projected_grpo.data.pairs import load_pairs
 from projected_grpo.data.problems import load_problems

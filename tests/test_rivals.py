@@ -149,13 +149,12 @@ PAIRS = Contrast(torch.tensor([[4.0, 1.0], [2.0, 1.0]]), torch.tensor([[0.0, 1.0
 
 def test_hidden_states_are_those_of_the_completion_at_the_middle_layer(tiny):
     prompts, completions = [(5, 6, 7), (8,)], [(20, 21), (22, 23, 24)]
-    layer = middle_layer(tiny.model)
-    assert layer == 1  # of two
+    assert middle_layer(tiny.model) is tiny.model.base_model.layers[0]  # of two
     found = mean_hidden(tiny, prompts, completions, 4)  # each in a batch of its own
     for i, (p, c) in enumerate(zip(prompts, completions, strict=True)):
         with torch.no_grad():
             out = tiny.model(input_ids=torch.tensor([p + c]), output_hidden_states=True)
-        torch.testing.assert_close(found[i], out.hidden_states[layer][0, len(p) :].mean(0), atol=1e-5, rtol=1e-4)
+        torch.testing.assert_close(found[i], out.hidden_states[1][0, len(p) :].mean(0), atol=1e-5, rtol=1e-4)
     assert not mean_hidden(tiny, [(5, 6)], [()], 99).any()
 
 
@@ -171,13 +170,13 @@ def test_ablation_trains_without_the_direction_and_deploys_with_it(tiny):
     """The direction is out of what the layer gives on, so no gradient passes it."""
     d = torch.nn.functional.normalize(torch.arange(1.0, 65.0), dim=0)
     page = Ablation(Setup("ablation", model=tiny.model, pairs=Contrast(2 * d.expand(2, -1), torch.zeros(2, 64))))
-    ids, layer, seen = torch.tensor([[5, 6, 7, 20]]), middle_layer(tiny.model), []
+    ids, seen = torch.tensor([[5, 6, 7, 20]]), []
     plain = tiny.model(input_ids=ids, output_hidden_states=True)
     with page.training():
-        handle = tiny.model.base_model.layers[layer].register_forward_pre_hook(lambda _m, args: seen.append(args[0]))
+        handle = tiny.model.base_model.layers[1].register_forward_pre_hook(lambda _m, args: seen.append(args[0]))
         out = tiny.model(input_ids=ids)
         handle.remove()
-    h = plain.hidden_states[layer]
+    h = plain.hidden_states[1]
     torch.testing.assert_close(seen[0], h - (h @ d)[..., None] * d, atol=1e-5, rtol=1e-4)
     assert float((seen[0] @ d).abs().max()) < 1e-4 < float((h @ d).abs().max())
     assert not torch.equal(out.logits, plain.logits)

@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 from test_scripts import refused
 from test_signals import ROWS, assert_same, gradient, plain_logits, step_of
 
-from projected_grpo.adapters import attach_antipasto
+from projected_grpo.adapters.antipasto import attach_antipasto
 from projected_grpo.channels import taid
 from projected_grpo.channels.auxiliary import ActionPair, Taid
 from projected_grpo.channels.hint_distill import OPSD, SDPO

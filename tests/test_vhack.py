@@ -8,7 +8,7 @@ from harness import attached, tensor
 from safetensors.torch import load_file, save_file
 
 from projected_grpo import vhack
-from projected_grpo.adapters import attach_lora
+from projected_grpo.adapters.lora_adapter import attach_lora
 from projected_grpo.data.pairs import split
 from projected_grpo.ledger.errors import BadInput, NonFinite
 from projected_grpo.vhack import Extraction, basis_of, cut, pair_sides, random_basis

@@ -25,9 +25,6 @@ from torch import Tensor
 
 from projected_grpo.channels.outputs import LossOutputs, shares
 
-TINY = 1e-15
-"""Added to the previous loss where it is divided by (taid.py)."""
-
 
 @dataclass(frozen=True)
 class Schedule:
@@ -57,7 +54,7 @@ def advance(progress: Progress, schedule: Schedule, loss: float, step: int, step
     """t after a step with this loss. step: of `steps` in all. The first call only stores the loss."""
     if math.isnan(progress.previous_loss):
         return replace(progress, previous_loss=loss)
-    change = (progress.previous_loss - loss) / (progress.previous_loss + TINY)
+    change = (progress.previous_loss - loss) / (progress.previous_loss + 1e-15)
     momentum = schedule.beta * progress.momentum + (1 - schedule.beta) * change
     line = schedule.t_start + (schedule.t_end - schedule.t_start) * step / steps
     if not schedule.adaptive:
@@ -77,14 +74,9 @@ def taid(
     """Cross-entropy of the student to the target at t. whole: valid tokens of the whole step; None: of this batch."""
     student, teacher = student_logits[mask], teacher_logits.detach()[mask].to(student_logits)
     logps = student.log_softmax(-1)
-    target = between(student.detach(), teacher, t).softmax(-1)
-    entries = target * torch.where(student.isinf(), torch.zeros_like(logps), logps)
+    target = (1 - t) * student.detach() + t * teacher
+    if t in (0, 1):
+        target = teacher if t else student.detach()
+    entries = target.softmax(-1) * torch.where(student.isinf(), torch.zeros_like(logps), logps)
     values = -entries.sum(-1)
     return LossOutputs((values * shares(mask, values, "tokens", whole)).sum())
-
-
-def between(student: Float[Tensor, "n v"], teacher: Float[Tensor, "n v"], t: float) -> Float[Tensor, "n v"]:
-    """The target's logits."""
-    if t in (0, 1):
-        return teacher if t else student
-    return (1 - t) * student + t * teacher

@@ -12,19 +12,25 @@ Source: Casademunt et al. 2025, "Steering Out-of-Distribution Generalization wit
 github.com/Yelar/rl-rewardhacking-caft (cfef320), whose formula at alpha = 1 this is.
 """
 
-from contextlib import AbstractContextManager
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import Any
 
 from projected_grpo.interventions.base import Intervention, Setup
-from projected_grpo.model.hidden import ablated, middle_layer
+from projected_grpo.model.hidden import middle_layer
 
 
 class Ablation(Intervention):
-    """One direction, one layer."""
-
     separate_deployment = True
 
     def __init__(self, setup: Setup) -> None:
-        self.model, self.direction = setup.model, setup.pairs.direction
+        self.layer, self.direction = middle_layer(setup.model), setup.pairs.direction
 
-    def training(self) -> AbstractContextManager[None]:
-        return ablated(self.model, middle_layer(self.model), self.direction)
+    @contextmanager
+    def training(self) -> Generator[None]:
+        def without(_module: Any, _args: Any, h: Any) -> Any:
+            d = self.direction.to(h)
+            return h - (h @ d)[..., None] * d
+
+        with self.layer.register_forward_hook(without):
+            yield

@@ -160,12 +160,6 @@ class FixedLayer(DynamicLayer):
         self.values.index_copy_(2, self.where, value_states)
         return self.keys, self.values
 
-    def lengthen(self, room: int) -> None:
-        """Makes room for more tokens."""
-        self.keys, self.values = (
-            pad(t, (0, 0, 0, room - t.shape[2])) for t in (self.keys, self.values) if t is not None
-        )
-
 
 class FixedDecoder:
     """As above, in tensors that stay where they are. On a CUDA device a step is the replay of a graph. A prompt's keys are
@@ -184,9 +178,8 @@ class FixedDecoder:
         hidden = ~mask.repeat_interleave(group_size, 0)[:, None, None]
         self.prompts = PromptStates(keys, values, hidden, group_size, torch.arange(n, device=device))
         self.where, self.filled, self.room = torch.tensor([0], device=device), 0, FIXED_ROOM
-        self.layers = [FixedLayer(like, n, self.where, self.room) for like in keys]
         self.cache = cache
-        cache.layers = list(self.layers)
+        cache.layers = [FixedLayer(like, n, self.where, self.room) for like in keys]
         self._place_inputs()
 
     def keep(self, rows: Int[Tensor, " kept"]) -> None:
@@ -199,8 +192,10 @@ class FixedDecoder:
     def make_room(self, tokens: int) -> None:
         """Makes the cache as large as after so many sampled tokens."""
         self.room = -(-tokens // FIXED_ROOM) * FIXED_ROOM
-        for layer in self.layers:  # one after the other: never two whole caches
-            layer.lengthen(self.room)
+        layers: list[Any] = self.cache.layers
+        for layer in layers:  # one after the other: never two whole caches
+            longer = (pad(t, (0, 0, 0, self.room - t.shape[2])) for t in (layer.keys, layer.values))
+            layer.keys, layer.values = longer
         self._place_inputs()
 
     def step(self, token: Int[Tensor, " b"]) -> Float[Tensor, "b v"]:

@@ -10,7 +10,7 @@ from importlib import import_module
 from jaxtyping import Float
 from torch import Tensor
 
-from projected_grpo.adapters import Adapter
+from projected_grpo.adapters.base import Adapter
 from projected_grpo.arms import ARMS, Arm
 from projected_grpo.config import Gradient, TrainConfig, flag
 from projected_grpo.data.pairs import load_pairs

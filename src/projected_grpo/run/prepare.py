@@ -7,7 +7,9 @@ import torch
 from loguru import logger
 
 from loophole_grader import isolation
-from projected_grpo.adapters import Adapter, attach_antipasto, attach_lora
+from projected_grpo.adapters.antipasto import attach_antipasto
+from projected_grpo.adapters.base import Adapter
+from projected_grpo.adapters.lora_adapter import attach_lora
 from projected_grpo.arms import ARMS
 from projected_grpo.config import Common, Gradient, TrainConfig
 from projected_grpo.ledger.errors import BadInput

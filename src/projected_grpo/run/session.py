@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from loguru import logger
 
-from projected_grpo.adapters import Adapter
+from projected_grpo.adapters.base import Adapter
 from projected_grpo.config import Gradient, due
 from projected_grpo.interventions.base import Intervention
 from projected_grpo.interventions.judges import Judge

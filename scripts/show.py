@@ -87,8 +87,8 @@ def kinds(run: Path, rate: str) -> str:
 
 def problem_whole(p: Problem) -> str:
     """Returns the prompt with the hint, if it has room for it; hidden tests and solution."""
-    hint = HINTS["simple_overwrite_tests"]
-    chat = messages_for(p.messages, hint.name if hint.old in p.messages[-1][1] else "none", "no_intervention")
+    hint = "simple_overwrite_tests"
+    chat = messages_for(p.messages, hint if HINTS[hint].old in p.messages[-1][1] else "none", "no_intervention")
     return titled(
         *((m["role"], m["content"]) for m in chat),
         ("set-up code", p.task.setup_code),

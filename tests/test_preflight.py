@@ -22,10 +22,10 @@ def test_the_largest_batch_is_the_longest_prompt_with_max_new_tokens():
 
 
 @pytest.mark.slow
-def test_both_passes_run_and_leave_no_gradient(tiny, antipasto, tmp_path):
+def test_both_passes_run_and_leave_no_gradient(tiny, antipasto):
     config = TrainConfig(max_new=4, prompts_per_step=2, group_size=4)
     optimizer = torch.optim.AdamW(list(antipasto.vectors.values()))
-    session = Session(config, "train", tmp_path, tiny, antipasto, optimizer, Objective("nll"), Projection())
+    session = Session(config, tiny, antipasto, optimizer, Objective("nll"), Projection())
     rows = largest_rows(PROMPTS, config, tiny.pad_id)
     train_pass(session, rows)
     sample_pass(session, config, 2, PROMPTS[0].ids)

@@ -177,15 +177,17 @@ def append(run, *numbers):
     for step in numbers:
         values = {c.name: [2 if c.type == "int" else step + 0.1234567891] * 3 for c in steps.MODULE_COLUMNS}
         steps.append_modules(run, step, dict(zip(MODULES, (4, 2, 2), strict=True)), values)
+        steps.step_path(run, step).touch()
 
 
-def test_the_side_file_is_read_to_seven_digits_and_cut_on_resume(tmp_path):
+def test_the_side_file_is_read_to_seven_digits_and_a_run_is_cut_on_resume(tmp_path):
     for name in ("whole", "a"):
         append(tmp_path / name, 0, 1, 2)
     found = steps.read_modules(tmp_path / "whole")
     assert (found.names, found.sizes, len(found.steps)) == ([*MODULES], [4, 2, 2], 3)
     assert (found.steps[1]["cos_in"], found.steps[2]["k"]) == ([1.123457] * 3, [2, 2, 2])
-    steps.cut_modules(tmp_path / "a", 1)
+    steps.cut_run(tmp_path / "a", 1)
+    assert steps.steps_in(tmp_path / "a") == [0, 1]
     assert len(steps.read_modules(tmp_path / "a").steps) == 2
     append(tmp_path / "a", 2)
     whole, resumed = ((tmp_path / name / steps.MODULE_FILE).read_bytes() for name in ("whole", "a"))

@@ -74,6 +74,8 @@ def grade_batch(
     Raises ValueError if the lengths differ; and IsolationError, with `require_isolation`
     "full", if this host does not allow every layer. On any exception, Ctrl-C included, nothing is left running.
     """
+    if isinstance(tasks, Task) or isinstance(completions, str):
+        raise ValueError("tasks and completions must be lists, one task per completion")
     tasks, completions = list(tasks), list(completions)
     if len(tasks) != len(completions):
         raise ValueError(f"{len(tasks)} tasks but {len(completions)} completions: give one task per completion")

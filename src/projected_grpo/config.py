@@ -259,16 +259,12 @@ class Gradient(Sampling):
             yield f"--arm {arm.name}: {what}; leave --gate and --project out, or use --arm projected"
 
     def uses(self) -> Uses:
-        arm = ARMS[self.arm]
+        arm, by = ARMS[self.arm], f"by --arm {self.arm}"
         return [
             *Common.uses(self),
             ("k_use noise_floor", self.vhack != Path(), "without --vhack"),
-            (
-                "gate project overshoot preserve_magnitude",
-                arm.projects,
-                f"by --arm {arm.name}, which does not remove V",
-            ),
-            ("preserve_magnitude", not arm.shrinks, f"by --arm {arm.name}, which is about the magnitude"),
+            ("gate project overshoot preserve_magnitude", arm.projects, f"{by}, which does not remove V"),
+            ("preserve_magnitude", not arm.shrinks, f"{by}, which is about the magnitude"),
         ]
 
 
@@ -427,11 +423,7 @@ class TrainConfig(Gradient):
             ("prompt_setup", "prompt" not in arm.sees or self.eval_every, f"{by}, which trains under its own"),
             # Of several replicas the first one evaluates.
             ("eval_problems eval_samples eval_plain", self.eval_every or self.replica, "without --eval-every"),
-            (
-                "eval_plain",
-                self.hint != "none" or self.replica,
-                "with --hint none: it is evaluated without a hint already",
-            ),
+            ("eval_plain", self.hint != "none" or self.replica, "with --hint none, which all evaluations have"),
             ("distill_hint distill_loss distill_teacher", self.alpha, "without --alpha"),
             ("trace_pairs trace_batch trace_loss", self.trace_weight, "without --trace-weight"),
             ("checkpoint_every", not self.meet, "with --meet, where every round is a checkpoint"),
@@ -453,10 +445,8 @@ class TrainConfig(Gradient):
             shares = {source.strip(): float(share) for source, share in words}
         except ValueError:
             shares = {}
-        good = (
-            len(shares) == len(words) and shares.keys() <= {"teacher", "base"} and all(x > 0 for x in shares.values())
-        )
-        if not good or sum(shares.values()) > 1 + 1e-9:
+        known = len(shares) == len(words) and shares.keys() <= {"teacher", "base"}
+        if not (known and all(x > 0 for x in shares.values()) and sum(shares.values()) <= 1 + 1e-9):
             raise BadInput(f"--mix {text}: write teacher=SHARE,base=SHARE, each once, above 0 and at most 1 together")
         return shares
 

@@ -83,9 +83,8 @@ def load_pairs(source: str, modes: Iterable[str] = ()) -> tuple[Pair, ...]:
         try:
             data = json.loads(Path(source).read_text("utf-8-sig"))
         except (OSError, ValueError) as e:
-            raise BadInput(
-                f"--pairs {source}: no JSON file ({getattr(e, 'strerror', e)}); give a list, or {', '.join(WRITTEN)}"
-            ) from e
+            why = getattr(e, "strerror", e)
+            raise BadInput(f"--pairs {source}: no JSON file ({why}); give a list, or {', '.join(WRITTEN)}") from e
         pairs = pairs_from(data, f"--pairs {source}")
     wanted = set(modes)
     if unknown := wanted - {p.mechanism for p in pairs}:

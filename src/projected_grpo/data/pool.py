@@ -138,9 +138,7 @@ def written_pool(config: Gradient, loaded: LoadedModel) -> list[Group]:
         for j, (text, own) in enumerate(zip(texts, ids, strict=True)):
             rollouts.append(Rollout(pair.name, j, "teacher", prompt, text, prompt_ids, own, truncated=False))
             if rollouts[-1].graded_text != text:
-                raise BadInput(
-                    f"--model {config.model}: its prompts open <think>, which no answer of `pairs` closes; sample one"
-                )
+                raise BadInput(f"--model {config.model}: its prompts open <think>, which no pair closes; sample one")
             tasks.append(pair.problem.task)
     found = grade_batch(tasks, [r.completion for r in rollouts], workers=workers(config))
     verdicts = verdicts_of(found, [f"pair {r.problem_id!r}, completion {r.sample_id}" for r in rollouts])

@@ -103,10 +103,8 @@ def _check_same(directory: Path, now: Mapping[str, Any]) -> None:
         raise BadInput(f"--steps {steps}: {directory} has done {done}; give {done} or more")
     for key in {**started, **asked}:
         if key not in {*free, "steps"} and started.get(key) != asked.get(key):
-            was, here = started.get(key), asked.get(key)
-            raise BadInput(
-                f"--resume {directory}: the run was started with {key}={was!r}, here it is {here!r}; repeat its arguments"
-            )
+            was, here = f"the run was started with {key}={started.get(key)!r}", repr(asked.get(key))
+            raise BadInput(f"--resume {directory}: {was}, here it is {here}; repeat its arguments")
 
 
 def read_manifest(directory: Path) -> dict[str, Any]:

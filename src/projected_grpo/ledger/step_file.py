@@ -241,8 +241,10 @@ def append_modules(
     write_atomic(path, before + gzip.compress(line, 6, mtime=0))
 
 
-def cut_modules(run: Path, step: int) -> None:
-    """Removes what came after a step, so that a run can go on from there. No file, no effect."""
+def cut_run(run: Path, step: int) -> None:
+    """Removes what came after a step, -1 for all, so that a run can go on from there. BadInput as in `steps_in`."""
+    for late in steps_in(run)[step + 1 :] if step >= 0 or evaluations_in(run, ".") else ():
+        step_path(run, late).unlink()
     path = run / MODULE_FILE
     if path.exists():
         lines = gzip.decompress(path.read_bytes()).splitlines(keepends=True)

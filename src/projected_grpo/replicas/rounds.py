@@ -73,7 +73,6 @@ class Rounds:
             self.load(session.outer)
         self.lines = [line for line in read_rounds(session.run) if line["round"] <= self.round]
         self._write()
-        session.checkpoint_every = 0
         host, _, port = config.meet.removeprefix("torchft://").partition(":")
         try:
             self.gate = TCPStore(host, int(port), is_master=False, timeout=LEAST, wait_for_workers=False)
@@ -209,9 +208,7 @@ def check_facts(facts: Mapping[str, Any], first: Mapping[str, Any]) -> None:
     for name, value in facts.items():
         if first.get(name) != value:
             other = f"the first of its group {first.get(name)!r:.80}"
-            raise BadInput(
-                f"this replica has {name}={value!r:.80}, {other}: start all with the same arguments and files"
-            )
+            raise BadInput(f"this replica has {name}={value!r:.80}, {other}: give all the same arguments and files")
 
 
 def check_replica(config: TrainConfig, session: Session) -> None:

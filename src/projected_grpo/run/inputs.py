@@ -48,10 +48,8 @@ def check_pool(given: str, folder: Path, config: Gradient) -> None:
     theirs = finished_manifest(folder, ("teacher_pool",), given)["config"]
     if not isinstance(config, TrainConfig):
         return
-    if (sampled_at := theirs["temperature"]) != config.temperature:
-        raise BadInput(
-            f"--temperature {config.temperature}: the pool {folder} was sampled at --temperature {sampled_at}; use the same"
-        )
+    if (sampled_at := theirs["temperature"]) != (asked := config.temperature):
+        raise BadInput(f"--temperature {asked}: {given} {folder} was sampled at {sampled_at}; use the same")
     paid = ARMS[theirs["arm"]].loophole
     if paid != config.loophole:
         raise BadInput(

@@ -70,9 +70,9 @@ def prepare(config: Gradient, world: World = ALONE) -> Session:
 
     BadInput as in load_model, load_vhack and intervention_for; what needs no model, run/inputs.py has checked.
     """
-    kind, every, objective, judge = "probe_distill", 1, Objective("nll"), None
+    every, objective, judge = 1, Objective("nll"), None
     if isinstance(config, TrainConfig):
-        kind, every = "train", config.checkpoint_every
+        every = 0 if config.meet else config.checkpoint_every
         kl_weight = config.kl_beta if ARMS[config.arm].more_kl else config.beta
         objective = Objective(
             config.loss, config.max_new, config.temperature, kl_weight, config.clip_low, config.clip_high
@@ -88,19 +88,7 @@ def prepare(config: Gradient, world: World = ALONE) -> Session:
     if isinstance(config, TrainConfig) and config.judge:
         judge = world.by_turns(lambda: judge_for(config, loaded, adapter))
     return Session(
-        config,
-        kind,
-        config.run_folder,
-        loaded,
-        adapter,
-        optimizer,
-        objective,
-        projection,
-        v,
-        every,
-        world,
-        intervention,
-        judge=judge,
+        config, loaded, adapter, optimizer, objective, projection, v, every, world, intervention, judge=judge
     )
 
 

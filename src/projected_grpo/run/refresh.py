@@ -70,17 +70,13 @@ def measured(run: Path, vhack: Path = Path()) -> list[ReExtracted]:
         raise BadInput(f"{run}: --refresh-every {config.refresh_every} extracts V again by itself")
     theirs = manifest["vhack"]
     if (control := theirs.get("control")) not in REFRESHED:
-        raise BadInput(
-            f"{run}: its V is {control or 'not there'}; one of {' or '.join(REFRESHED)} can be extracted again"
-        )
+        raise BadInput(f"{run}: its V is {control or 'not there'}; {' or '.join(REFRESHED)} can be extracted again")
     config = dataclasses.replace(config, device="auto", vhack=vhack if vhack != Path() else config.vhack)
     pairs = pairs_of(vhack_meta(config.vhack), config.pairs, "V again is of the same pairs")
     loaded, adapter = load_base(run, manifest, config)
     v = load_vhack(config.vhack, loaded, adapter, None, config.k_use, config.noise_floor)
     if (mine := v.meta["v_sha256"]) != theirs["v_sha256"]:
-        raise BadInput(
-            f"--vhack {config.vhack}: v_sha256 {mine}, but {run} used {theirs['v_sha256']}; name the V that it used"
-        )
+        raise BadInput(f"--vhack {config.vhack}: v_sha256 {mine}, {run} used {theirs['v_sha256']}; name that V")
     how, out = Extraction.of(v.meta), []
     sides = how.sides(pairs, loaded)
     for steps, path in trained_adapters(run, manifest["steps_done"]).items():

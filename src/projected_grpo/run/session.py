@@ -15,14 +15,14 @@ import torch
 from loguru import logger
 
 from projected_grpo.adapters.base import Adapter
-from projected_grpo.config import Gradient, due
+from projected_grpo.config import Gradient, TrainConfig, due
 from projected_grpo.interventions.base import Intervention
 from projected_grpo.interventions.judges import Judge
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.files import write_atomic
 from projected_grpo.ledger.folder import DEPLOYED, open_run, read_manifest, update_manifest
 from projected_grpo.ledger.rows import rows_of
-from projected_grpo.ledger.step_file import Row, append_modules, cut_modules, step_path, steps_in, write_step
+from projected_grpo.ledger.step_file import Row, append_modules, cut_run, write_step
 from projected_grpo.ledger.step_log import log_step
 from projected_grpo.model.learner import Learner
 from projected_grpo.model.load import LoadedModel
@@ -50,8 +50,6 @@ class Session:
     """A run."""
 
     config: Gradient
-    kind: str
-    run: Path
     loaded: LoadedModel
     adapter: Adapter
     optimizer: torch.optim.Optimizer
@@ -75,6 +73,9 @@ class Session:
     outer: Mapping[str, Any] = field(default_factory=dict)
     """What a replica keeps from one outer round to the next; in the checkpoint."""
 
+    def __post_init__(self) -> None:
+        self.run = self.config.run_folder
+
     def start(self, **facts: Any) -> None:
         """Opens (or resumes) the run directory. `facts` go into the manifest. BadInput as in open_run, or when steps are on
         disk and no checkpoint to go on from. Whenever the run is cut after this, --resume goes on with it."""
@@ -88,7 +89,8 @@ class Session:
             **({"judge": self.judge.description} if self.judge else {}),
             **facts,
         }
-        self.world.from_first(lambda: open_run(self.run, self.kind, self.config, resume=self.config.resume, **facts))
+        kind = "train" if isinstance(self.config, TrainConfig) else "probe_distill"
+        self.world.from_first(lambda: open_run(self.run, kind, self.config, resume=self.config.resume, **facts))
         if not self.world.from_first(lambda: (self.run / CHECKPOINT).exists() or any(self.run.glob("step_*"))):
             self.checkpoint(-1)
         if self.config.resume:
@@ -124,10 +126,7 @@ class Session:
         if not path.exists():
             raise BadInput(f"--resume: {path}: no such file; start the run again with another --out")
         state = torch.load(path, map_location="cpu", weights_only=True)
-        taken = state["step"] >= 0 or any(self.run.glob("step_*"))
-        for late in steps_in(self.run)[state["step"] + 1 :] if taken else ():
-            step_path(self.run, late).unlink()
-        cut_modules(self.run, state["step"])
+        cut_run(self.run, state["step"])
         return state
 
     def use(self, basis: Mapping[str, torch.Tensor]) -> None:

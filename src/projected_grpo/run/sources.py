@@ -63,10 +63,8 @@ class GroupSource:
                     "--prompt-setup); sample the pool with the arguments of this run"
                 )
             if len(cached) < wanted:
-                raise BadInput(
-                    f"--mix asks for {wanted} teacher rows of {place}, the pool has {len(cached)}; lower the share or "
-                    "--group-size"
-                )
+                has = f"{place} has {len(cached)} teacher rows, {wanted} are asked for"
+                raise BadInput(f"--mix {config.mix}: {has}; lower the share or --group-size")
         if config.teacher_pool not in ("", "pairs"):
             self.pool = with_teacher_logps(self.pool, config, session)
         self.tasks = {p.problem_id: p.task for p in self.problems}

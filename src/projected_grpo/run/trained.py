@@ -32,9 +32,7 @@ def trained_with(run: Path) -> tuple[dict[str, Any], TrainConfig]:
     manifest = finished_manifest(run, ("train",))
     written, usual = manifest["config"], TrainConfig()
     if odd := sorted(written.keys() - vars(usual).keys()):
-        raise BadInput(
-            f"{run}: its config has {odd[0]!r}, which this version does not know; use the version that wrote it"
-        )
+        raise BadInput(f"{run}: its config has {odd[0]!r}, unknown to this version; use the version that wrote it")
     values: dict[str, Any] = {k: Path(v) if isinstance(getattr(usual, k), Path) else v for k, v in written.items()}
     return manifest, replace(TrainConfig(**values), out=Path(), resume=False)
 
@@ -42,10 +40,9 @@ def trained_with(run: Path) -> tuple[dict[str, Any], TrainConfig]:
 def load_base(run: Path, manifest: Mapping[str, Any], config: TrainConfig) -> tuple[LoadedModel, Adapter]:
     """Returns the model that a run was trained on and its untrained adapter. BadInput when the model is another."""
     loaded = load(config)
-    if loaded.weights_hash != manifest["model_hash"]:
-        raise BadInput(
-            f"{run}: trained on weights {manifest['model_hash'][:8]}, {config.model} is {loaded.weights_hash[:8]} here"
-        )
+    here, theirs = loaded.weights_hash, manifest["model_hash"]
+    if here != theirs:
+        raise BadInput(f"{run}: trained on weights {theirs[:8]}, {config.model} is {here[:8]} here")
     return loaded, attach(config, loaded)
 
 
@@ -75,13 +72,9 @@ def load_trained(run: Path, step: int = 0, cache: Path | None = None, device: st
     if arm.intervention and intervention_class(arm).by_prompt:
         raise BadInput(f"{run}: --arm {arm.name} mixes its coordinates for every prompt; no one folder holds that")
     if steps not in files:
-        raise BadInput(
-            f"--step {step}: {run} kept its adapter after {', '.join(map(str, files))} steps; choose one of them"
-        )
+        raise BadInput(f"--step {step}: {run} kept its adapter after {', '.join(map(str, files))} steps; choose one")
     if deployed.exists() and steps != last:
-        raise BadInput(
-            f"--step {step}: kept as it trained, and --arm {arm.name} deploys another policy; leave --step out"
-        )
+        raise BadInput(f"--step {step}: as trained, and --arm {arm.name} deploys another policy; leave --step out")
     config = replace(config, cache=cache or config.cache, device=device)
     loaded, adapter = load_base(run, manifest, config)
     adapter.load(deployed if deployed.exists() else files[steps])

@@ -38,7 +38,7 @@ def ask_all(
     for t in teachers:
         if not keys[t.name]:
             raise BadInput(
-                f"teacher {t.name!r}: the environment variable {t.key_env} is not set; export it, or leave key_env out"
+                f"teacher {t.name!r}: environment variable {t.key_env} is not set; set it or leave key_env out"
             )
     rows = "".join(json.dumps({**asdict(s), "messages": as_chat(s.messages)}) + "\n" for s in states)
     open_run(out, KIND, config, resume=config.resume, states_hash=content_hash(rows), teachers=teachers)
@@ -47,9 +47,7 @@ def ask_all(
     before = read_answers(out)
     if before.missing:
         if before.usd > config.budget:
-            raise BadInput(
-                f"--budget {config.budget}: ${before.usd:.4f} are spent in this folder already; give more than that"
-            )
+            raise BadInput(f"--budget {config.budget}: ${before.usd:.4f} are spent in {out} already; give more")
         update_manifest(out, budget=config.budget)
         logger.info(
             f"{len(before.missing)} of {len(states) * len(teachers)} answers to ask for; spent ${before.usd:.4f} of "

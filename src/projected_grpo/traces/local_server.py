@@ -47,9 +47,7 @@ def served(folders: Sequence[Path], port: int, log: Path) -> Generator[str]:
             time.sleep(0.2)
         if not up:
             said = " ".join(log.read_text("utf-8", "replace").split())[-200:]
-            raise BadInput(
-                f"`transformers serve` is not up (exit code {server.poll()}): {said}; {log} has its whole output"
-            )
+            raise BadInput(f"`transformers serve` is not up (exit code {server.poll()}): {said}; {log} has it all")
         yield f"http://{HOST}:{port}/v1"
     finally:
         end(server, GRACE_S)

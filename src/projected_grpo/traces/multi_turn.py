@@ -142,9 +142,7 @@ def between(loaded: LoadedModel, messages: Messages, reply: str, last: int | Non
     text = apply_template(loaded.tokenizer, chat, f"--model {loaded.model_id}")
     _, found, tail = text.partition(mark)
     if not found or reply.strip() not in tail:
-        raise BadInput(
-            f"--model {loaded.model_id}: its chat template does not show an earlier answer; use another model"
-        )
+        raise BadInput(f"--model {loaded.model_id}: its chat template leaves earlier answers out; use another model")
     if last is not None:
         tail = tail.removeprefix(loaded.tokenizer.decode([last]))
     return tail, loaded.text_ids(tail)

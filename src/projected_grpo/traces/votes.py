@@ -102,9 +102,7 @@ def pairs_of_pools(student: Path, teachers: Sequence[Path]) -> Voted:
     hashes = {folder: str(finished_manifest(folder, KINDS)["tokenizer_hash"]) for folder in folders}
     for folder, theirs in hashes.items():
         if theirs != hashes[student]:
-            raise BadInput(
-                f"{folder}: of tokenizer {theirs}, {student} of {hashes[student]}; token ids of the two are not the same"
-            )
+            raise BadInput(f"{folder}: of tokenizer {theirs}, {student} of {hashes[student]}; their token ids differ")
     proposed = [by_problem(read_groups(folder), folder) for folder in teachers]
 
     def states() -> Iterator[Replayed]:

@@ -45,7 +45,7 @@ def test_an_unknown_preset_or_field_is_named(script, name):
     ("args", "parts"),
     [
         (["--max-new", 0], ["--max-new 0", "1 or more"]),
-        (["--seed", 10**20], ["--seed 100000000000000000000", "must be in"]),
+        (["--seed", 10**20], ["--seed 100000000000000000000", "must be below"]),
         (["--problems=~/none.jsonl"], [f"--problems {Path.home()}/none.jsonl", "no such file"]),
         (["--arm", "penalty_probe", "--pairs", "none.json"], ["--pairs none.json", "no JSON file"]),
         (["--lr", "nan"], ["--lr nan"]),

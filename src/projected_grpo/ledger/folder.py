@@ -67,9 +67,11 @@ def open_run(directory: Path, kind: str, config: Any, *, resume: bool | None = N
     check_new(directory, resume=resume)
     now = {"config": plain(config), **plain(facts)}
     if resume:
-        _check_same(directory, now)
-        again = {"argv": sys.argv, "commit": git_state()["commit"], "processes": facts.get("processes")}
-        update_manifest(directory, resumed=[*read_manifest(directory).get("resumed", ()), again])
+        before = read_manifest(directory)
+        _check_same(directory, before, now)
+        if not before["finished"] or before["config"].get("steps") != now["config"].get("steps"):
+            again = {"argv": sys.argv, "commit": git_state()["commit"], "processes": facts.get("processes")}
+            update_manifest(directory, resumed=[*before.get("resumed", ()), again])
     else:
         state = {
             "kind": kind, "schema_version": SCHEMA_VERSION,
@@ -91,8 +93,7 @@ FREE_TO_CHANGE = frozenset({
 """What a resumed run may change, as it changes no number (`processes`: only the order of a sum)."""
 
 
-def _check_same(directory: Path, now: Mapping[str, Any]) -> None:
-    before = read_manifest(directory)
+def _check_same(directory: Path, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
     started, asked = ({**m["config"], **{k: m.get(k) for k in now if k != "config"}} for m in (before, now))
     # bnpo divides by each process's tokens
     free = FREE_TO_CHANGE - {"processes"} if asked.get("loss") == "bnpo" else FREE_TO_CHANGE

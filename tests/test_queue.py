@@ -244,7 +244,15 @@ def test_dry_prints_each_link_with_its_hours_and_their_sum_and_adds_nothing(scri
     assert all(line.split()[1] == "h" and " python scripts/" in line for line in links)
     assert float(last.split()[0]) == pytest.approx(sum(hours), abs=0.06)
     assert not (tmp_path / "chain").exists()
-    assert script("enqueue", "--dry", "chain=grpo", "preset=toy", "steps=50")[0] == 2  # it takes 20, whatever is asked
+
+
+@pytest.mark.parametrize(
+    "words", ["chain=grpo preset=toy steps=50", "chain=full preset=toy port=8001", "chain=probe preset=toy seeds=2"]
+)
+def test_a_word_that_a_chain_does_not_use_is_refused(script, words):
+    code, _, err = script("enqueue", "--dry", *words.split())
+    assert code == 2
+    assert "is not used with --chain" in err
 
 
 @pytest.mark.parametrize("gpu", [True, False])

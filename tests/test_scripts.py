@@ -15,6 +15,7 @@ import pytest
 import torch
 import train
 from harness import LORA, POOLED, ROOT
+from probe_distill import OF_POOL
 
 from projected_grpo.ledger.folder import not_whole, read_manifest
 from projected_grpo.ledger.step_file import NAMES, read_run, write_step
@@ -76,6 +77,21 @@ def test_bad_input_to_the_other_scripts(script, tmp_path, vhack_file):
     refused(script("verify_vhack", "tiny", "--vhack", tmp_path), "a folder; name the vhack.safetensors in it")
     refused(script("probe_distill", "tiny", "--pool", "nowhere"), "--pool nowhere", "no such directory")
     assert not (tmp_path / "v").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "parts"),
+    [
+        (("compare", "a", "b", "--exact", "--out", "c.txt"), ["--out c.txt", "--exact"]),
+        (("results", "out", "--only", "rivals", "--require", "H1"), ["--require H1", "--only"]),
+        (("show", "out/run", "3", "--modules"), ["one of STEP, --kinds and --modules"]),
+        (("bench", "tiny", "--steps", "3"), ["--steps", "no part of the bench"]),
+        (("serve_teacher", "mine", "--seeds", "1", "2"), ["--seeds", "mine is one model"]),
+    ],
+    ids=lambda v: v[0],
+)
+def test_what_a_script_does_not_use_is_refused(script, words, parts):
+    refused(script(*words), *parts)
 
 
 def test_a_terminal_of_another_encoding_loses_no_line(tmp_path):
@@ -214,6 +230,8 @@ def test_probe_replays_the_same_rollouts_in_both_arms(script, done, made, teache
         return made("probe_distill", "--arm", arm, "--vhack", vhack_file(control), "--pool", teacher_pool)
 
     vanilla, projected, random_v = replay("vanilla"), replay("projected"), replay("vanilla", "random")
+    sampled, replayed = (read_manifest(Path(run))["config"] for run in (teacher_pool, vanilla))
+    assert {name: sampled[name] for name in OF_POOL} == {name: replayed[name] for name in OF_POOL}
     ids = [[r["completion_ids"] for rows in read_run(run) for r in rows] for run in (teacher_pool, vanilla, projected)]
     assert ids[0] == ids[1] == ids[2]
     uat = ("probe_uat", "--pool", teacher_pool, "--vanilla", vanilla, "--projected", projected, "--out", "uat.txt")

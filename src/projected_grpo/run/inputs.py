@@ -49,7 +49,7 @@ def check_pool(given: str, folder: Path, config: Gradient) -> None:
     if not isinstance(config, TrainConfig):
         return
     if (sampled_at := theirs["temperature"]) != (asked := config.temperature):
-        raise BadInput(f"--temperature {asked}: {given} {folder} was sampled at {sampled_at}; use the same")
+        raise BadInput(f"--temperature {asked}: {given} {folder} was sampled at --temperature {sampled_at}; use it")
     paid = ARMS[theirs["arm"]].loophole
     if paid != config.loophole:
         raise BadInput(

@@ -202,7 +202,7 @@ def test_the_script_measures_the_adapters_that_a_run_kept(script, done, vhack_fi
     assert all(r.null < r.overlap <= 1 for r in found)
     assert "of the way from unrelated" in out
     other = vhack_file("none", *LORA, "--pairs-draw", "3")
-    refused(script("re_extract", "run", "--vhack", other), "name the V that it used")
+    refused(script("re_extract", "run", "--vhack", other), "name that V")
 
 
 # ---------------------------------------------------------------- evaluation

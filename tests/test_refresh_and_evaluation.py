@@ -21,7 +21,7 @@ from projected_grpo.projection import norm_of, overlap
 from projected_grpo.run.prepare import prepare
 from projected_grpo.run.refresh import Refresher, record
 from projected_grpo.run.session import Session
-from projected_grpo.verdicts.re_extracted import read_re_extracted
+from projected_grpo.verdicts.finished_runs import read_re_extracted
 from projected_grpo.vhack import Extraction, VBasis, basis_of, pair_sides, read_vhack
 from projected_grpo.worlds.models import load_model
 from projected_grpo.worlds.tiny import built_model

@@ -1,4 +1,4 @@
-"""Run summaries: the tables and verdicts of the step files, from one small file; and nothing from a damaged one."""
+"""Run summaries: the tables and verdicts of the step files, from one small file."""
 
 import dataclasses
 import json

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from tabulate import tabulate
 
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.rates import LAST, number, rates
 from projected_grpo.ledger.step_file import Modules, iter_run, read_modules, read_step, step_path
+from projected_grpo.report.text import Table
 
 Array = NDArray[np.float64]
 MOST_MODULES = 12
@@ -96,5 +96,4 @@ def _table(thirds: tuple[Array, Array], title: str, rows: Mapping[str, Sequence[
         parts = [third[:, list(members)].sum(1) for third in thirds]
         times = " → ".join(f"{along / chance:.2f}" if chance > 0 else "-" for chance, along, _ in parts)
         body.append([name, *(f"{100 * a:.2f} → {100 * b:.2f}" for a, b in zip(*parts, strict=True)), times])
-    align = ["left", *["right"] * len(HEADER)]
-    return tabulate(body, [title, *HEADER], "simple", colalign=align, disable_numparse=True)
+    return Table("", [title, *HEADER], body).text()

@@ -264,9 +264,7 @@ def pass_versus_hack(groups: Sequence[RunGroup], look: Mapping[str, Look]) -> Fi
 
 
 def all_plots(groups: Sequence[RunGroup]) -> dict[str, Figure]:
-    """Returns every plot by its file name's stem; none without runs."""
-    if not groups:
-        return {}
+    """Returns every plot by its file name's stem."""
     with mpl.rc_context(STYLE):
         look = looks([g.name for g in groups])
         return {

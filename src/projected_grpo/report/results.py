@@ -3,7 +3,7 @@
 import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from tabulate import tabulate
@@ -11,14 +11,14 @@ from tabulate import tabulate
 from projected_grpo.arms import ARMS, Recipe
 from projected_grpo.ledger.console import CUES
 from projected_grpo.ledger.folder import plain
-from projected_grpo.ledger.rates import LAST
+from projected_grpo.ledger.rates import LAST, RATE_NAMES
 from projected_grpo.report.plots import Output, all_plots
 from projected_grpo.report.tables import PAGE_ALONE, TERMINAL_ALONE, all_tables, held_out_rate, per_arm
 from projected_grpo.report.text import bullets, filled, line_text
 from projected_grpo.verdicts import h1, trajectory
 from projected_grpo.verdicts.adapters import t6_of
 from projected_grpo.verdicts.conditions import VANILLA
-from projected_grpo.verdicts.finished_runs import RATES, Classifiers, Found, Run
+from projected_grpo.verdicts.finished_runs import Classifiers, Found, Run
 from projected_grpo.verdicts.matching import RunGroup, group_runs
 from projected_grpo.verdicts.registry import Finding, Line, exit_code
 from projected_grpo.verdicts.run_summaries import is_summary, runs_at
@@ -82,14 +82,12 @@ class Report:
         runs = [
             {
                 "path": run.path.relative_to(self.root).as_posix(), "arm": group.name, "seed": run.seed,
-                "last10": {rate: run.last(rate) for rate in RATES}, "onset": run.onset, "seconds": run.seconds,
+                "last10": {rate: run.last(rate) for rate in RATE_NAMES}, "onset": run.onset, "seconds": run.seconds,
                 "held_out": {n: {rate: held_out_rate(run, n, rate) for rate in of} for n, of in run.evals.items()},
             }
             for group in self.groups for run in group.runs
         ]  # fmt: skip
-        data = {
-            "remarks": self.remarks, "verdicts": list(map(asdict, self.lines)), "runs": runs,
-        }  # fmt: skip
+        data = {"remarks": self.remarks, "verdicts": self.lines, "runs": runs}
         return json.dumps(plain(data), indent=1, allow_nan=False) + "\n"
 
 

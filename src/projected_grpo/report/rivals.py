@@ -117,11 +117,7 @@ def row_of(name: str, runs: Sequence[Run], folder: str = "eval", *, first: bool 
     rates["gain"] = minus(rates["gt"], of("gt", "eval", 0)) if deployed and not first else {}
     rates["plain"] = of("gt", "eval_plain", done) if deployed else {}
     rates["trained"] = {} if first else known({run.seed: run.last("hack") for run in runs})
-    kind = OF_ROLE.get(arm.role, WAYS)
-    if arm.labels:
-        kind = ORACLE
-    elif name == OURS:
-        kind = OURS
+    kind = ORACLE if arm.labels else OF_ROLE.get(arm.role, OURS if name == OURS else WAYS)
     which = "" if deployed else OTHER_POLICIES[folder] + (", at the start" if first else "")
     return Row(name + which, runs, rates, arm.supervision, kind)
 
@@ -220,11 +216,11 @@ def not_comparable(runs: Sequence[Run]) -> dict[Path, str]:
 
 
 def _not_its_arm(run: Run) -> str:
-    """Why a run that should remove V did something else. One that is only made as short removes nothing."""
+    """Why a run that should remove V did something else."""
     if informed(run):
         return f"its V is from {run.facts['vhack.pairs']}, written when the hack had been seen"
-    found = removed({run.arm: {run.seed: run}}) if run.projects and not ARMS[run.arm].shrinks else None
-    return found.why if found and found.status != "PASS" else ""
+    found = removed({run.arm: {run.seed: run}})
+    return "" if found.status == "PASS" else found.why
 
 
 def hack_against_pass(rows: Sequence[Row]) -> Figure:

@@ -6,7 +6,7 @@ from projected_grpo.arms import ARMS
 from projected_grpo.ledger.rates import LAST, RATE_NAMES, known_mean, number
 from projected_grpo.report.text import Table, between, spread
 from projected_grpo.verdicts.conditions import VANILLA, untested
-from projected_grpo.verdicts.finished_runs import RATES, Run, paired_pp
+from projected_grpo.verdicts.finished_runs import Run, paired_pp
 from projected_grpo.verdicts.matching import RunGroup, reference
 
 PAGE_ALONE, TERMINAL_ALONE = ("bases", "removed %"), ("held out %",)
@@ -43,7 +43,7 @@ def against(arm: str, group: RunGroup, runs: Sequence[Run]) -> tuple[dict[str, d
     lacking = [run.seed for run in group.runs if run.seed not in {*pairs, *refused}]
     notes = [*refused.values(), *(f"{group.name} seed {seed}: no {arm} run with this seed" for seed in lacking)]
     by_rate = {}
-    for rate in RATES:
+    for rate in RATE_NAMES:
         by_rate[rate] = paired_pp(*({seed: pair[side].last(rate) for seed, pair in pairs.items()} for side in (0, 1)))
     return by_rate, [run for pair in pairs.values() for run in pair], notes
 
@@ -57,8 +57,8 @@ def differences(arm: str, groups: Sequence[RunGroup], runs: Sequence[Run]) -> li
             continue
         notes += why
         used += [run for run in pairs if run not in used]
-        body.append([group.name, str(len(by_rate["hack"])), *(between(by_rate[rate].values()) for rate in RATES)])
-    header = ["arm", "seeds", *(f"{RATE_NAMES[rate]} pp" for rate in RATES)]
+        body.append([group.name, str(len(by_rate["hack"])), *(between(by_rate[rate].values()) for rate in RATE_NAMES)])
+    header = ["arm", "seeds", *(f"{name} pp" for name in RATE_NAMES.values())]
     title = f"Minus {arm} at the same seed: mean [95 % interval], last {LAST} steps"
     return [Table(title, header, body, used, notes)] if body else []
 
@@ -78,7 +78,7 @@ def held_out(groups: Sequence[RunGroup]) -> list[Table]:
             continue
         steps = {run.steps for run in runs}
         cells = []
-        for rate in RATES:
+        for rate in RATE_NAMES:
             before, after = ({r.seed: held_out_rate(r, n * r.steps, rate) for r in runs} for n in (0, 1))
             same = {r.seed: before[r.seed] for r in runs if r.tested.get(0) == r.tested.get(r.steps)}
             sides = " → ".join(spread(side.values(), 100.0) for side in (before, after))
@@ -86,7 +86,7 @@ def held_out(groups: Sequence[RunGroup]) -> list[Table]:
         body.append([group.name, str(len(runs)), f"0 → {steps.pop() if len(steps) == 1 else 'end'}", *cells])
         used += runs
     title = "Held-out evaluation: mean ± SEM over seeds, change with its 95 % interval"
-    header = ["arm", "seeds", "after steps", *(f"{RATE_NAMES[rate]} % (change pp)" for rate in RATES)]
+    header = ["arm", "seeds", "after steps", *(f"{name} % (change pp)" for name in RATE_NAMES.values())]
     return [Table(title, header, body, used)] if body else []
 
 

@@ -25,7 +25,7 @@ class Table:
 
     title: str
     header: Sequence[str]
-    body: Sequence[Sequence[str]]
+    body: Sequence[Sequence[object]]
     runs: Sequence[Run] = ()
     notes: Sequence[str] = ()
 

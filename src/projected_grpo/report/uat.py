@@ -11,16 +11,14 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
-from tabulate import tabulate
-
 from projected_grpo.ledger.console import CUES
 from projected_grpo.ledger.rates import any_hack, known_mean, number, pure_hack
 from projected_grpo.ledger.step_file import Row
 from projected_grpo.report.replays import Steps
-from projected_grpo.report.text import filled
+from projected_grpo.report.text import Table, filled
 from projected_grpo.verdicts import probe
 from projected_grpo.verdicts.effects import RESAMPLES, SEED, Effect, lower_end
-from projected_grpo.verdicts.extraction import effect_of, paired, problems_of
+from projected_grpo.verdicts.extraction import effect_of, paired
 from projected_grpo.verdicts.probe import ALPHA, T4, T4_PLUS, Contrast, finite, separates
 from projected_grpo.verdicts.registry import CLAIMS, Finding
 from projected_grpo.verdicts.statistics import MIN_PROBLEMS
@@ -84,16 +82,16 @@ def uat(replays: Mapping[str, Steps]) -> Uat:
 
 def buckets(vanilla: Sequence[Row], random: Sequence[Row]) -> list[dict[str, Any]]:
     """Returns size, length and mean cosine of every kind, empty kinds too."""
-    out = []
     cosines, of_random = cosines_by_kind(vanilla), cosines_by_kind(random)
-    for kind, member in KINDS.items():
-        rows = [r for r in vanilla if member(r)]
-        out.append({
+    rows_of = {kind: [r for r in vanilla if member(r)] for kind, member in KINDS.items()}
+    return [
+        {
             "kind": kind, "rollouts": len(rows), "problems": len({r["problem_id"] for r in rows}),
             "tokens": known_mean(r["comp_len"] for r in rows),
             "cos": known_mean(cosines[kind]), "random": known_mean(of_random[kind]),
-        })  # fmt: skip
-    return out
+        }
+        for kind, rows in rows_of.items()
+    ]  # fmt: skip
 
 
 def cosines_by_kind(rows: Sequence[Row]) -> dict[str, list[float]]:
@@ -104,7 +102,7 @@ def cosines_by_kind(rows: Sequence[Row]) -> dict[str, list[float]]:
 
 def separation(contrast: Contrast, by_v: Mapping[str, Sequence[Row]]) -> Separation:
     """Returns every V on one contrast; all must be of the same rollouts."""
-    effects = {V: effect_of(contrast, by_v[V], problems_of(contrast, by_v[V]))}
+    effects = {V: effect_of(contrast, by_v[V])}
     for one, other in ((V, RANDOM), (GRPO, V)):
         if one in by_v and other in by_v:
             first, second, gain = paired(contrast, by_v[one], by_v[other])
@@ -231,7 +229,7 @@ def buckets_text(found: Uat) -> str:
     ]
     header = ["vanilla replay", "n", "problems", "tokens", "cos, V", "cos, random V"]
     cos_in = "; ".join(f"{of} {number(value, digits=4)}" for of, value in found.cos_in.items())
-    return "\n".join([_table(header, body), BUCKET_NOTES, f"cos_in of the vanilla replay: {cos_in}"])
+    return "\n".join([Table("", header, body).text(), BUCKET_NOTES, f"cos_in of the vanilla replay: {cos_in}"])
 
 
 def separation_text(one: Separation) -> str:
@@ -248,12 +246,7 @@ def separation_text(one: Separation) -> str:
             body.append([name, *cosines, _p(n.get("p")), effect.text, *matched, verdict.status])
         else:
             body.append([name, "", "", "", effect.text, "", "", ""])
-    return f"{one.contrast.name}: {high} above {low}?\n{_table(header, body)}"
-
-
-def _table(header: Sequence[str], body: Sequence[Sequence[object]]) -> str:
-    align = ["left" if i < 1 else "right" for i in range(len(header))]
-    return tabulate(body, header, disable_numparse=True, colalign=align)
+    return f"{one.contrast.name}: {high} above {low}?\n{Table('', header, body).text()}"
 
 
 def _signed(value: float | int | None, digits: int) -> str:

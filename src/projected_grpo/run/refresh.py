@@ -21,7 +21,7 @@ from projected_grpo.ledger.errors import BadInput
 from projected_grpo.projection import Projection, compared, norm_of, overlap, profile
 from projected_grpo.run.session import Session
 from projected_grpo.run.trained import load_base, trained_adapters, trained_with
-from projected_grpo.verdicts.re_extracted import ReExtracted
+from projected_grpo.verdicts.finished_runs import ReExtracted
 from projected_grpo.vhack import Differences, Extraction, Sides, VBasis, basis_of, load_vhack
 
 

@@ -90,8 +90,7 @@ def _refused(arm: str, with_it: Sequence[Run], without: Sequence[Run], pairs: in
         if len(by_seed[arm]) < len(side):
             yield "a replicate has two runs of one side"
         yield from mismatches(by_seed)
-        if side and side[0].projects:
-            yield from (found.why for found in (removed(by_seed), independence(by_seed)) if found.status != "PASS")
+        yield from (found.why for found in (removed(by_seed), independence(by_seed)) if found.status != "PASS")
     for run in with_it:
         yield from _idle(run)
     on, off = ({run.seed: run for run in side} for side in (with_it, without))

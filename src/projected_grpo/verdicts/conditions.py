@@ -70,7 +70,7 @@ def removed(compared: Compared) -> Finding:
         shares.append(share := known_mean(series) or 0.0)
         if right < TAKEN_STEPS * run.steps or not low <= share <= high:
             what = f"{share:.2f} of what its gate should take, right at {right} of {run.steps} steps"
-            wrong.append(f"{run.arm} {run.seed}: {what}")
+            wrong.append(f"{run.name}: {what}")
     least, most = min(shares, default=0.0), max(shares, default=0.0)
     why = f"removed {least:.3f} to {most:.3f} of what the gate should take"
     needs = f"each needs {low} to {high}, at {TAKEN_STEPS:.0%} of its steps"

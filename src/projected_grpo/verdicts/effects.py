@@ -16,7 +16,7 @@ Of independent replicates: Student's paired t. Of each replicate one difference,
 interval; that is also the lower end of the two-sided 90 % one.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -63,13 +63,6 @@ class Effect:
         return "-" if self.g is None else f"{self.g:+.2f} {limits}"
 
 
-def drawn_problems(count: int) -> Array:
-    """How often each of `count` problems was drawn, [RESAMPLES, count], each row summing to `count`."""
-    drawn = np.random.default_rng(SEED).integers(0, count, (RESAMPLES, count))
-    flat = (drawn + count * np.arange(RESAMPLES)[:, None]).ravel()
-    return np.bincount(flat, minlength=RESAMPLES * count).reshape(RESAMPLES, count).astype(float)
-
-
 def percentile_interval(draws: Array, problems: int) -> tuple[float | None, float | None, str]:
     """The middle 95 % of the draws that exist, or why there is none: too few problems, or more draws without g than one tail
     of the interval holds. They could lie anywhere, and so could its limit."""
@@ -83,7 +76,7 @@ def percentile_interval(draws: Array, problems: int) -> tuple[float | None, floa
 
 
 def standardised(
-    values: Sequence[float], high: Sequence[bool], problems: Sequence[str], among: Sequence[str]
+    values: Sequence[float], high: Sequence[bool], problems: Sequence[str], among: Collection[str]
 ) -> Effect:
     """Hedges' g* of `values` where `high` against the others, with its interval over problems; the first three per rollout.
 
@@ -101,7 +94,12 @@ def standardised(
         sums[place[problem], 0 if on_high else 1] += (1.0, value, value**2)
     scale = float(np.abs(x).max())
     g = float(_g(sums.sum(0, keepdims=True), scale)[0])
-    draws = _g(np.einsum("bp,pst->bst", drawn_problems(len(names)), sums), scale)
+    shape = (RESAMPLES, len(names))
+    picked = np.random.default_rng(SEED).integers(0, len(names), shape) + len(names) * np.arange(RESAMPLES)[:, None]
+    drawn = (
+        np.bincount(picked.ravel(), minlength=picked.size).reshape(shape).astype(float)
+    )  # how often each problem was
+    draws = _g(np.einsum("bp,pst->bst", drawn, sums), scale)
     if np.isnan(g):
         return Effect(None, draws, why="g needs 2 rollouts on each side, and spread")
     return Effect(g, draws, *percentile_interval(draws, len(names)))

@@ -24,28 +24,24 @@ DIFFERING = 0.1
 """Of the rollouts: on how many the energies of two V differ at least."""
 
 
-def problems_of(contrast: Contrast, rows: Sequence[Row]) -> list[str]:
-    """Returns the problems with a rollout that takes part: those that are drawn."""
-    return sorted({r["problem_id"] for r in rows if contrast.side(r) is not None})
-
-
-def effect_of(contrast: Contrast, rows: Sequence[Row], among: Sequence[str]) -> Effect:
-    """Returns g* of one V, its interval over the problems in `among`."""
-    part = [r for r in rows if contrast.side(r) is not None and finite(r["cos_S_contrib"])]
-    values, sides = [r["cos_S_contrib"] for r in part], [bool(contrast.side(r)) for r in part]
-    return standardised(values, sides, [r["problem_id"] for r in part], among)
+def effect_of(contrast: Contrast, rows: Sequence[Row]) -> Effect:
+    """Returns g* of one V, its interval over the problems with a rollout that takes part."""
+    part = [r for r in rows if contrast.side(r) is not None]
+    known = [r for r in part if finite(r["cos_S_contrib"])]
+    values, sides = [r["cos_S_contrib"] for r in known], [bool(contrast.side(r)) for r in known]
+    return standardised(values, sides, [r["problem_id"] for r in known], {r["problem_id"] for r in part})
 
 
 def paired(contrast: Contrast, one: Sequence[Row], other: Sequence[Row]) -> tuple[Effect, Effect, Effect]:
     """Returns both V on one contrast, and g of the one minus g of the other; the rows of the two must be the same rollouts.
     The difference is taken resample by resample: the same problems are drawn for both, so what makes a problem easy for
     either is not counted as uncertainty."""
-    among = problems_of(contrast, one)
-    a, b = effect_of(contrast, one, among), effect_of(contrast, other, among)
+    a, b = effect_of(contrast, one), effect_of(contrast, other)
     draws = a.draws - b.draws
     if a.g is None or b.g is None:
         return a, b, Effect(None, draws, why=a.why or b.why)
-    return a, b, Effect(a.g - b.g, draws, *percentile_interval(draws, len(among)))
+    problems = {r["problem_id"] for r in one if contrast.side(r) is not None}
+    return a, b, Effect(a.g - b.g, draws, *percentile_interval(draws, len(problems)))
 
 
 def t7(both: tuple[Sequence[Row], Sequence[Row]]) -> Finding:

@@ -67,13 +67,16 @@ def _name(run: Path, root: Path) -> str:
 
 
 def read_summaries(path: Path) -> Found:
-    """Returns the runs of such a file, each named as if it lay below it. BadInput on one that is damaged or of another
-    version."""
+    """Returns the runs of such a file, each named as if it lay below it. BadInput on one of another version."""
     head, *rows = read_jsonl(path) or [{}]
     if head.get("run_summaries") != VERSION:
         raise BadInput(f"{path}: no run summaries of version {VERSION}; write it again with `just results DIR --out`")
     left_out = tuple((path / run, why.partition(";")[0]) for run, why in head.get("left_out", []))
-    return Found(tuple(_run(row, path) for row in rows), left_out)
+    for row in rows:
+        row["path"] = path / row["path"]
+        if again := row.pop("anew", None):  # its older name
+            row["re_extracted"] = again["records"]
+    return Found(tuple(map(_RUN.validate_python, rows)), left_out)
 
 
 def _summary(run: Run, root: Path) -> dict[str, Any]:
@@ -95,14 +98,3 @@ def _short(value: Any, name: str | int = "") -> Any:
     if isinstance(value, list | tuple):
         return [_short(part, name) for part in value]
     return value
-
-
-def _run(row: dict[str, Any], place: Path) -> Run:
-    """BadInput on a row that lacks a field, or one with a value of another kind."""
-    try:
-        if again := row.pop("anew", None):  # its older name
-            row["re_extracted"] = again["records"]
-        return _RUN.validate_python({**row, "path": place / row["path"]})
-    except (KeyError, ValueError) as e:
-        why = " ".join(str(e).split())
-        raise BadInput(f"{place}: damaged ({why:.200}); write it again with `just results DIR --out {place}`") from e

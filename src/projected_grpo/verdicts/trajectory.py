@@ -60,9 +60,9 @@ def over(run: Run | None, source: str, name: str, steps: range = TO_STEP) -> flo
 
 def sources_there(runs: Sequence[Run]) -> Finding:
     """Every step to the fifteenth holds rows of all three sources."""
-    wrong = [f"{_named(run)}: {run.steps} steps, at least {STEP + 1} are needed" for run in runs if run.steps <= STEP]
+    wrong = [f"{run.name}: {run.steps} steps, at least {STEP + 1} are needed" for run in runs if run.steps <= STEP]
     missing = ((run, source) for run in runs for source in SOURCES if over(run, source, "rows") is None)
-    wrong += [f"{_named(run)}: steps without {source} rows (--mix {run.config('mix')})" for run, source in missing]
+    wrong += [f"{run.name}: steps without {source} rows (--mix {run.config('mix')})" for run, source in missing]
     return condition("three sources", wrong, f"each step to {STEP} has rows of {', '.join(SOURCES)}")
 
 
@@ -81,7 +81,7 @@ def behaviour(runs: Sequence[Run]) -> Finding:
         wrong += _above(run, others, FOREIGN, "of base rows are not the untrained model's")
         lead = over(run, "teacher", "lead", range(1))
         if lead is None or lead <= 0:
-            wrong.append(f"{_named(run)}: teacher rows lead by {number(lead, digits=3)} nats a token, needs > 0")
+            wrong.append(f"{run.name}: teacher rows lead by {number(lead, digits=3)} nats a token, needs > 0")
     why = f"of teacher and base rows at most {FOREIGN:.0%} carry another policy's log-probabilities"
     return condition("each row's own ratio", wrong, why)
 
@@ -111,11 +111,7 @@ def _above(run: Run, share: float | None, most: float, what: str) -> list[str]:
     """Why a share of a run is no evidence: it is above `most`, or not known."""
     if share is not None and share <= most:
         return []
-    return [f"{_named(run)}: {'not known how many' if share is None else f'{share:.0%}'} {what}"]
-
-
-def _named(run: Run) -> str:
-    return f"{run.arm} {run.seed}"
+    return [f"{run.name}: {'not known how many' if share is None else f'{share:.0%}'} {what}"]
 
 
 GROUND = (sources_there, behaviour, unsaturated, varied)

@@ -194,7 +194,8 @@ def pairs_of_answers(loaded: LoadedModel, traces: Iterable[Trace], answers: Fold
                         "about this file with `just ask-teachers`"
                     )
                 room = loaded.context - len(step.ids)
-                said = [(a, loaded.answer_ids(a.text)) for a in answers.answers_to(state)]
+                of_each = [answers.answers[state.state_id, teacher.name] for teacher in answers.teachers]
+                said = [(a, loaded.answer_ids(a.text)) for a in of_each]
                 acts = [Action(a.text, ids, None, a.finish not in WHOLE or len(ids) > room) for a, ids in said]
                 yield Replayed(step.ids, step.action, acts, trace.trace_id, turn, trace.problem_id)
 

@@ -7,7 +7,7 @@ import functools
 from pathlib import Path
 
 from projected_grpo.config import ExtractConfig
-from projected_grpo.data import pairs as pair_sets
+from projected_grpo.data.pairs import load_pairs
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import check_new, finished_manifest
 from projected_grpo.presets import presets
@@ -33,7 +33,7 @@ def main() -> None:
     check_new(run)
     modes = () if config.control == "words" else config.modes  # its pairs have no mechanism
     source = f"{config.pairs}-phrase" if config.control == "words" else config.pairs
-    pairs = pair_sets.load_pairs(source, modes)
+    pairs = load_pairs(source, modes)
     if config.share_of != Path():
         finished_manifest(config.share_of, ("train",), "--share-of")
     from loguru import logger
@@ -41,7 +41,7 @@ def main() -> None:
     from projected_grpo.ledger.console import bottom_line
     from projected_grpo.ledger.folder import open_run, update_manifest
     from projected_grpo.run.prepare import attach, load, show_text
-    from projected_grpo.vhack import Extraction, identity_of, save_vhack
+    from projected_grpo.vhack import Extraction, facts_of, save_vhack
 
     how = Extraction(
         config.loss, config.control, config.k, config.max_new, config.pairs_draw, config.hint, config.prompt_setup,
@@ -59,14 +59,7 @@ def main() -> None:
     show_text("first prompt, as the model reads it", loaded.tokenizer.decode(sides[0][0].prompt_ids))
     show_text("first completion", loaded.tokenizer.decode(sides[0][0].completion_ids))
 
-    facts = {
-        **identity_of(loaded, adapter),
-        "tokenizer_hash": loaded.tokenizer_hash,
-        "dtype": config.dtype,
-        "pairs": pair_sets.name_of(source, pairs),
-        "pairs_hash": pair_sets.pairs_hash(pairs),
-        "modes": ",".join(modes) or "all",
-    }
+    facts = facts_of(loaded, adapter.metadata(), pairs, source, modes)
     gradients = functools.partial(how.differences, loaded, adapter, token_budget=config.token_budget)
     v = how.basis(gradients, sides, single, adapter.basis_probes(), facts)
     path = run / "vhack.safetensors"

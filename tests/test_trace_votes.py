@@ -194,8 +194,10 @@ def test_from_traces_to_trace_dpo_with_a_real_server(script, cache, tmp_path):
     assert {p.prompt for p in pairs.pairs} <= {step.ids for trace in traces.values() for step in trace.steps}
     # The teacher reads the student's first prompt to the token: its chat template has the same empty think block.
     for state in (s for s in found.states if s.state_id.endswith("turn 0")):
-        assert {a.prompt_tokens for a in found.answers_to(state)} == {len(traces[state.trace_id].steps[0].ids)}
-    most = {s.state_id: found.teachers[0].most_prompt_tokens(s) for s in found.states}
+        read = {found.answers[state.state_id, t.name].prompt_tokens for t in found.teachers}
+        assert read == {len(traces[state.trace_id].steps[0].ids)}
+    priced = dataclasses.replace(found.teachers[0], usd_per_million_in=1e6)  # $ 1 a token
+    most = {s.state_id: priced.most_usd(s) for s in found.states}
     assert all(a.completion_tokens > 0 and a.prompt_tokens <= most[a.state] for a in found.lines)
     run("train", "tiny", *who, "--teacher-pool", "pairs", "--steps", 1, "--trace-weight", ".1",
         "--trace-pairs", "p.jsonl.gz", "--grader-workers", 1, "--out", "run")  # fmt: skip

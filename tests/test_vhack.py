@@ -98,7 +98,7 @@ def test_random_directions_of_a_share_remove_that_share_of_an_isotropic_gradient
     d, probes = {n: torch.randn(400, size) for n, size in antipasto.sizes.items()}, antipasto.basis_probes()
     how = vhack.Extraction(control="random_share", k=2, share=share)
     sides = how.sides(builtin_pairs(), tiny)
-    v = how.basis(lambda _: d, sides, sides, probes, vhack.identity_of(tiny, antipasto))
+    v = how.basis(lambda _: d, sides, sides, probes, vhack.identity_of(tiny, antipasto.metadata()))
     shares = vhack.energy_shares(v.basis, d).values()
     assert sum(shares) / len(shares) == pytest.approx(share, abs=0.03)
     assert vhack.Extraction.of(v.meta).share == share

@@ -13,7 +13,7 @@ import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from jaxtyping import Bool, Float
@@ -26,11 +26,11 @@ from projected_grpo.adapters.base import Adapter
 from projected_grpo.adapters.lora_adapter import WARM_RATIO, warm_point
 from projected_grpo.arms import OF_EQUAL_REMOVAL, Control
 from projected_grpo.channels.policy import nll, policy_loss
-from projected_grpo.data.pairs import resampled, split
+from projected_grpo.data.pairs import name_of, pairs_hash, resampled, split
 from projected_grpo.data.vhack_meta import check_meta, vhack_meta
 from projected_grpo.ledger.console import progress
 from projected_grpo.ledger.errors import BadInput, NonFinite
-from projected_grpo.ledger.files import write_atomic
+from projected_grpo.ledger.files import seed_of, write_atomic
 from projected_grpo.ledger.folder import git_state
 from projected_grpo.model.load import LoadedModel
 from projected_grpo.model.logprobs import completion_logps, micro_batches, shared_batch
@@ -110,8 +110,8 @@ def basis_of(d: Float[Tensor, "pairs n"], k: int) -> tuple[Float[Tensor, "k2 n"]
 
 def random_basis(shape: tuple[int, int], seed: int, name: str) -> Float[Tensor, "k n"]:
     """Returns k orthonormal rows, uniform over all such (Haar), drawn for this seed and module."""
-    draw = int.from_bytes(hashlib.sha256(f"{seed} {name}".encode()).digest()[:6], "little")
-    gaussian = torch.randn(shape[1], shape[0], generator=torch.Generator().manual_seed(draw))
+    draw = torch.Generator().manual_seed(seed_of(f"{seed} {name}"))
+    gaussian = torch.randn(shape[1], shape[0], generator=draw)
     q, r = torch.linalg.qr(gaussian)
     return (q * torch.sign(torch.diagonal(r))).T.contiguous()
 
@@ -284,9 +284,24 @@ def held_out_numbers(basis: Mapping[str, Tensor], d: Differences, seed: int, dra
 # ---------------------------------------------------------------- the file
 
 
-def identity_of(loaded: LoadedModel, adapter: Any) -> dict[str, str]:
-    """Returns the metadata that a V shares with the run that uses it."""
-    return {"model": loaded.model_id, "weights_hash": loaded.weights_hash, **adapter.metadata()}
+def identity_of(loaded: LoadedModel, of_adapter: Mapping[str, str]) -> dict[str, str]:
+    """Returns the metadata that a V shares with the run that uses it. of_adapter: the adapter's."""
+    return {"model": loaded.model_id, "weights_hash": loaded.weights_hash, **of_adapter}
+
+
+def facts_of(
+    loaded: LoadedModel, of_adapter: Mapping[str, str], pairs: Sequence[Pair], source: str, modes: Sequence[str]
+) -> dict[str, str]:
+    """Returns what the metadata of a V says of its model and of its pairs. source: their name or file; modes: the mechanisms
+    that were asked for, none for all."""
+    return {
+        **identity_of(loaded, of_adapter),
+        "tokenizer_hash": loaded.tokenizer_hash,
+        "dtype": str(next(loaded.model.parameters()).dtype).removeprefix("torch."),
+        "pairs": name_of(source, pairs),
+        "pairs_hash": pairs_hash(pairs),
+        "modes": ",".join(modes) or "all",
+    }
 
 
 def content_of(basis: Mapping[str, Tensor]) -> str:
@@ -351,7 +366,7 @@ def load_vhack(
     """Returns the V of a file, cut, on the adapter's device. BadInput, naming both sides, when it was made for another
     model, adapter or singular basis, or is of another control than the arm needs (None: any)."""
     v = read_vhack(path)
-    check_meta(path, v.meta, identity_of(loaded, adapter), control)
+    check_meta(path, v.meta, identity_of(loaded, adapter.metadata()), control)
     if why := same_coordinates(v, adapter.basis_probes(), adapter.sizes):
         raise BadInput(f"--vhack {path}: {why}, e.g. made on another machine; extract it again here")
     v, theta = cut(v, k_use, noise_floor), adapter.vectors

@@ -11,7 +11,6 @@ the batch, [b, n] float32, before they are summed: so no adapter knows of V, and
 theta = 0 is the base model bit for bit in every type.
 """
 
-import hashlib
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Mapping
@@ -27,7 +26,7 @@ from torch.nn import functional as F
 
 from projected_grpo.ledger.console import progress
 from projected_grpo.ledger.errors import BadInput
-from projected_grpo.ledger.files import write_atomic
+from projected_grpo.ledger.files import seed_of, write_atomic
 
 TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 Sink = Callable[[str, Float[Tensor, "b n"]], None]
@@ -41,8 +40,7 @@ def rounded_at_random(values: Float[Tensor, "d_out d_in"], name: str) -> Float[T
 
     Source: Gupta et al. 2015 (arXiv:1502.02551), section 3.1, "stochastic rounding".
     """
-    seed = int.from_bytes(hashlib.sha256(name.encode()).digest()[:6], "little")
-    draw = torch.Generator(values.device).manual_seed(seed)
+    draw = torch.Generator(values.device).manual_seed(seed_of(name))
     below = torch.randint(2**16, values.shape, generator=draw, dtype=torch.int32, device=values.device)
     # A bfloat16 is the upper half of a float32: a carry from the lower half, r / 2^16 of the time, is the next number away
     # from zero, and without one the rest is cut off.

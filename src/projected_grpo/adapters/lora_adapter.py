@@ -10,7 +10,6 @@ Differences from the source: scale alpha / r is 1, no dropout; A's uniform initi
 Source: Hu et al. 2021 (arXiv:2106.09685), equation 3; huggingface/peft 0.21, peft/tuners/lora/layer.py.
 """
 
-import hashlib
 import math
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -20,6 +19,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from projected_grpo.adapters.base import AdaptedLinear, Adapter, along_ramp, replace_targets
+from projected_grpo.ledger.files import seed_of
 
 WARM_RATIO = 1e-3
 """||B A|| / ||W|| at the warm point."""
@@ -42,7 +42,7 @@ class LoRALinear(AdaptedLinear):
         super().__init__(name, linear)
         self.rank, self.lora_seed = rank, seed
         self.d_out, self.d_in = linear.weight.shape
-        self.seed = int.from_bytes(hashlib.sha256(f"{seed} {name}".encode()).digest()[:6], "little")
+        self.seed = seed_of(f"{seed} {name}")
         a = torch.empty(rank, self.d_in)
         nn.init.kaiming_uniform_(a, a=math.sqrt(5), generator=torch.Generator().manual_seed(self.seed))
         theta = torch.cat([a.flatten(), torch.zeros(self.d_out * rank)])

@@ -1,4 +1,4 @@
-"""The channel that learns from preferences between two actions at the same state of a trace (preference_pairs.py makes
+"""The channel that learns from preferences between two actions at the same state of a trace (traces/votes.py makes
 them).
 
     dpo     -log sigmoid(beta [(log p(c) - log ref(c)) - (log p(r) - log ref(r))])        summed log-probabilities

@@ -35,9 +35,8 @@ def read_groups(directory: Path, eos_ids: Collection[int] = ()) -> list[Group]:
     return [_group_of_rows(group) for rows in read_run(directory) for group in in_groups(rows)]
 
 
-def by_problem(groups: Iterable[Group], place: Path | str) -> dict[str, Group]:
+def by_problem(groups: Sequence[Group], place: Path | str) -> dict[str, Group]:
     """Returns a pool's groups by their problem. BadInput, naming the place, where a problem has two."""
-    groups = tuple(groups)
     check_once(((f"problem {g.problem_id}", g.problem_id) for g in groups), place)
     return {g.problem_id: g for g in groups}
 

@@ -13,7 +13,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import AfterValidator, Field, TypeAdapter
 
@@ -21,8 +21,8 @@ from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.files import check_once, lines_of, row_of, write_new
 from projected_grpo.prompts import Message, as_chat, from_chat
 
-MAJORITY = "majority over student"
-"""A pair's reason; the other one is `student over minority`."""
+Reason = Literal["majority over student", "student over minority"]
+MAJORITY, MINORITY = get_args(Reason)
 _Count = Annotated[int, Field(ge=0)]
 _Tokens = Annotated[tuple[_Count, ...], Field(min_length=1)]
 _Said = Annotated[str, Field(min_length=1)]
@@ -39,7 +39,7 @@ class StoredPair:
     """How many were asked."""
     votes: _Count
     """How many of them agreed."""
-    reason: Literal["majority over student", "student over minority"]
+    reason: Reason
     prompt: Any
     """Messages, with texts as actions; or token ids, with token ids as actions."""
     chosen: Any

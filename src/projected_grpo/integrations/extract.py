@@ -8,7 +8,6 @@ With one of this project's adapters it is what scripts/extract_vhack_grad.py mak
 (which run/cli.py sets). With PEFT's LoRA each side of a pair has a forward and a backward pass, through the model's logits.
 """
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -24,7 +23,7 @@ from projected_grpo.data import pairs as pair_sets
 from projected_grpo.integrations.coordinates import Coordinates, coordinates_of, flat, lora_of
 from projected_grpo.ledger.console import progress
 from projected_grpo.ledger.errors import BadInput, NonFinite
-from projected_grpo.ledger.files import content_hash
+from projected_grpo.ledger.files import content_hash, seed_of
 from projected_grpo.model.load import LoadedModel, pad_of
 from projected_grpo.model.logprobs import token_batch
 from projected_grpo.records import Pair
@@ -62,19 +61,10 @@ class VHack(vhack.VBasis):
             raise BadInput(f"control={made.control!r}: words is of extract_vhack_grad alone, a share of random_share")
         coordinates, given = coordinates_of(model), as_pairs(pairs)
         loaded = _loaded(coordinates, tokenizer, name)
-        facts = {
-            "model": loaded.model_id,
-            "weights_hash": loaded.weights_hash,
-            **coordinates.metadata,
-            "tokenizer_hash": loaded.tokenizer_hash,
-            "dtype": str(next(coordinates.model.parameters()).dtype).removeprefix("torch."),
-            "pairs": pair_sets.name_of("", given),
-            "pairs_hash": pair_sets.pairs_hash(given),
-            "modes": ",".join(sorted({p.mechanism for p in given})),
-        }
         v = made.basis(
             lambda sides: differences(coordinates, loaded, sides, made, token_budget),
-            made.sides(given, loaded), made.single_sides(given, loaded), coordinates.probes, facts,
+            made.sides(given, loaded), made.single_sides(given, loaded), coordinates.probes,
+            vhack.facts_of(loaded, coordinates.metadata, given, "", sorted({p.mechanism for p in given})),
         )  # fmt: skip
         if not v.directions:
             raise BadInput("no module has a gradient that tells the sides apart: are hack and clean the same text?")
@@ -158,8 +148,7 @@ def warmed(coordinates: Coordinates) -> dict[str, torch.Tensor]:
         if weight is None or a.ndim != 2 or not weight.is_floating_point():
             what = f"{name}: no V of a LoRA on {type(base).__name__}, which is quantised or no matrix"
             raise BadInput(f"{what}; extract V before quantisation, or leave this layer out of the LoRA")
-        seed = int.from_bytes(hashlib.sha256(name.encode()).digest()[:6], "little")
-        warm_columns(copies[id(a)], copies[id(b)], weight.float().norm() / abs(scale), seed)
+        warm_columns(copies[id(a)], copies[id(b)], weight.float().norm() / abs(scale), seed_of(name))
     names = {id(p): name for name, p in coordinates.model.named_parameters()}
     return {names[key]: copy.requires_grad_() for key, copy in copies.items()}
 

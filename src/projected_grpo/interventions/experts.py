@@ -29,7 +29,6 @@ Of the source no text was at hand but its name as the original author's next ide
 Source: wassname/evil_MoE, by name; the softmax mixture: Jacobs et al. 1991, "Adaptive Mixtures of Local Experts".
 """
 
-import hashlib
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
@@ -42,6 +41,7 @@ from torch.nn import Parameter
 
 from projected_grpo.interventions.base import EachPrompt, Intervention, PromptIds, Setup, StepContext, Vectors
 from projected_grpo.ledger.errors import BadInput
+from projected_grpo.ledger.files import seed_of
 
 SPREAD = 0.1
 """Standard deviation of the router's first logits, about: it tells experts apart that begin alike."""
@@ -226,8 +226,8 @@ def add(p: Parameter, grad: Tensor) -> None:
 
 def drawn(shape: tuple[int, ...], key: str, like: Tensor) -> Tensor:
     """Returns standard normal numbers, a function of shape and key."""
-    seed = int.from_bytes(hashlib.sha256(key.encode()).digest()[:6], "little")
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(like)
+    draw = torch.Generator().manual_seed(seed_of(key))
+    return torch.randn(shape, generator=draw, dtype=torch.float64).to(like)
 
 
 def on_singular_directions(

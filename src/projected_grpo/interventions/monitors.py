@@ -19,7 +19,6 @@ Source: Ariahw et al. 2025, github.com/ariahw/rl-rewardhacking bf5cdb8: src/trai
 3, is the penalty too), src/train/screening.py, src/train/verl/trainer.py (what is screened is in neither mean nor std).
 """
 
-import hashlib
 import re
 from collections.abc import Sequence
 
@@ -30,6 +29,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 
 from projected_grpo.channels import policy
 from projected_grpo.interventions.base import Contrast, Intervention, Setup, StepContext
+from projected_grpo.ledger.files import seed_of
 
 PENALTY = 3.0
 FLAGGED_FROM = 0.5
@@ -68,8 +68,8 @@ class Monitored(Intervention):
 
     def errs(self, context: StepContext, i: int) -> bool:
         """Returns whether an oracle is wrong about this process's i-th sample."""
-        draw = hashlib.sha256(f"monitor {self.seed} {context.step} {context.first + i}".encode()).digest()
-        return int.from_bytes(draw[:6], "little") / 2**48 >= RIGHT[self.monitor]
+        draw = seed_of(f"monitor {self.seed} {context.step} {context.first + i}") / 2**48
+        return draw >= RIGHT[self.monitor]
 
 
 class Probe:

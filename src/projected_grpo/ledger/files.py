@@ -36,6 +36,11 @@ def content_hash(content: Any) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
+def seed_of(key: str) -> int:
+    """Returns a number below 2^48 that is a function of the text: what a random draw starts from."""
+    return int.from_bytes(hashlib.sha256(key.encode()).digest()[:6], "little")
+
+
 def write_atomic(path: Path, data: bytes) -> None:
     """Writes to a temporary name in the same folder and renames it: a reader sees all of it or none, and any number of
     writers may race. BadInput when the disk is full or the place cannot be written; nothing is left behind."""

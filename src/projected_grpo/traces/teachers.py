@@ -53,14 +53,11 @@ class Teacher:
         """What so many tokens cost, in $."""
         return (prompt_tokens * self.usd_per_million_in + completion_tokens * self.usd_per_million_out) / MILLION
 
-    def most_prompt_tokens(self, state: State) -> int:
-        """An upper bound: in the byte-level vocabularies of today no token is less than a byte of text."""
-        text = sum(len(role) + len(content.encode()) + TOKENS_PER_MESSAGE for role, content in state.messages)
-        return text + self.overhead_tokens
-
     def most_usd(self, state: State) -> float:
-        """The most that one answer to a state can cost, in $."""
-        return self.usd(self.most_prompt_tokens(state), self.max_tokens)
+        """The most that one answer to a state can cost, in $: in the byte-level vocabularies of today no token is less than
+        a byte of text."""
+        text = sum(len(role) + len(content.encode()) + TOKENS_PER_MESSAGE for role, content in state.messages)
+        return self.usd(text + self.overhead_tokens, self.max_tokens)
 
 
 @dataclass(frozen=True)
@@ -142,10 +139,6 @@ class Folder:
     def usd(self) -> float:
         """All that was spent; what is not known, at its most."""
         return sum(a.usd for a in self.lines)
-
-    def answers_to(self, state: State) -> list[Answer]:
-        """One answer of each teacher, in the order of the price table. KeyError where one is missing."""
-        return [self.answers[state.state_id, t.name] for t in self.teachers]
 
     def finding(self) -> Finding:
         """Whether they are cheap and fast enough."""

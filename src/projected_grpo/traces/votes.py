@@ -1,22 +1,34 @@
-"""Preference pairs from the disagreement of N frozen teachers about a student's traces: from their rollouts of the same
-problems (`pairs_of_pools`), or from their answers at each state of the student's traces (`pairs_of_answers`).
+"""Preference pairs at the states of a student's traces, from the disagreement of N frozen teachers: from their rollouts of
+the same problems (`pairs_of_pools`), or from their answers at each of these states (`pairs_of_answers`).
 
-Two actions are the same where their texts are, white space at the end aside. No reward and no label is read.
+At a state the student did one thing and each teacher proposes one. Where more than half of the teachers propose the same,
+that is the majority's action, and
 
-A pair's number is the log-probability of the chosen action minus that of the rejected one in nats, each summed over its
-tokens: what trace DPO moves. Each pair has one that is drawn at random from the same state's actions, for comparison.
+    majority > student     where the student did something else
+    student > minority     for each other action that a teacher proposed and that is not the student's
+
+Without a majority there is no pair. Two actions are the same where their texts are, white space at the end aside. No reward
+and no label is read.
+
+Do the pairs say more than chance? A pair's number is the log-probability of the chosen action minus that of the rejected one
+in nats, each summed over its tokens: what trace DPO moves. Each pair has one that is drawn at random from the same state's
+actions. KL(pairs || random) between the two histograms is above 0 for any two finite samples, so it is read with its null:
+the same KL after the labels "pair" and "random" are dealt out again, many times, of whole blocks of pairs.
 """
 
+import bisect
+import math
+import random
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 
-from projected_grpo.channels.preference_pairs import FromRandom, Proposals, kl_from_random, pairs_of, random_pairs
 from projected_grpo.data.pool import by_problem, read_groups
-from projected_grpo.data.preferences import StoredPair
+from projected_grpo.data.preferences import MAJORITY, MINORITY, StoredPair
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.files import check_once
 from projected_grpo.ledger.folder import finished_manifest
@@ -34,10 +46,17 @@ Side = tuple[Ids, Ids]
 """Prompt and action."""
 
 
-@dataclass(frozen=True)
-class Replayed(Proposals):
-    """One state of a trace: token ids and `Action`s. No teachers: not all of them were asked."""
+BINS, DEALS = 10, 999
+"""Of the histograms, and of the labels for their null."""
 
+
+@dataclass(frozen=True)
+class Replayed:
+    """One state of a trace. No teachers: not all of them were asked."""
+
+    prompt: Ids
+    student: Action
+    teachers: Sequence[Action]
     trace: str
     turn: int
     problem: str
@@ -66,9 +85,38 @@ def same(action: Action) -> str:
     return action.text.rstrip()
 
 
+def pairs_at(s: Replayed) -> list[StoredPair]:
+    """Returns the pairs of one state, the majority's first, minorities by falling votes, then as they were first proposed.
+
+    The first of equal actions represents all. Nothing is preferred where two texts are the same tokens (a tokenizer that
+    composes accents).
+    """
+    first = {same(action): action for action in reversed(s.teachers)}
+    (top, most), *others = Counter(map(same, s.teachers)).most_common()
+    student, n = same(s.student), len(s.teachers)
+    if 2 * most <= n:
+        return []
+    over = [(most, MAJORITY, first[top], s.student)] if top != student else []
+    under = [(votes, MINORITY, s.student, first[action]) for action, votes in others if action != student]
+    return [
+        StoredPair(s.trace, s.turn, n, votes, reason, s.prompt, chosen.ids, rejected.ids)
+        for votes, reason, chosen, rejected in (*over, *under)
+        if chosen.ids != rejected.ids
+    ]
+
+
+def random_pair(s: Replayed, seed: str) -> tuple[Side, Side]:
+    """Returns two different actions of a state in random order; of equal ones the student's, or the first, represents
+    all."""
+    actions = list({same(a): a for a in reversed((s.student, *s.teachers))}.values())
+    draw = random.Random(seed)
+    draw.choice([s])  # which state, of one: with it a seed keeps the pairs that it has always drawn
+    one, other = draw.sample(actions, 2)
+    return (s.prompt, one.ids), (s.prompt, other.ids)
+
+
 def voted(tokenizer_hash: str, states: Iterable[Replayed]) -> Voted:
-    """Returns the pairs at these states. Nothing is preferred where two texts are the same tokens (a tokenizer that composes
-    accents)."""
+    """Returns the pairs at these states."""
     out = Voted(tokenizer_hash)
     agreed: list[tuple[str, str]] = []  # words of a majority, on which problem
     for s in states:
@@ -77,15 +125,12 @@ def voted(tokenizer_hash: str, states: Iterable[Replayed]) -> Voted:
             out.left_out += 1
             continue
         out.steps += 1
-        n = len(s.teachers)
         words, votes = Counter(map(same, s.teachers)).most_common(1)[0]
-        if votes > n / 2:
+        if votes > len(s.teachers) / 2:
             agreed.append((words, s.problem))
-        found = [p for p in pairs_of(s, key=same) if p.chosen.ids != p.rejected.ids]
-        for i, p in enumerate(found):
-            [(_, one, other)] = random_pairs([s], 1, seed=f"{s.trace} {s.turn} {i}", key=same)
-            out.drawn.append(((s.state, one.ids), (s.state, other.ids)))
-            out.pairs.append(StoredPair(s.trace, s.turn, n, p.votes, p.reason, s.state, p.chosen.ids, p.rejected.ids))
+        found = pairs_at(s)
+        out.pairs += found
+        out.drawn += [random_pair(s, f"{s.trace} {s.turn} {i}") for i in range(len(found))]
     on = Counter(words for words, _ in set(agreed))
     out.elsewhere = sum(on[words] > 1 for words, _ in agreed) / len(agreed) if agreed else None
     return out
@@ -149,11 +194,52 @@ def pairs_of_answers(loaded: LoadedModel, traces: Iterable[Trace], answers: Fold
                         "about this file with `just ask-teachers`"
                     )
                 room = loaded.context - len(step.ids)
-                said = [(a, loaded.answer_ids(a.text)) for a in answers.answers_to(state)]
+                of_each = [answers.answers[state.state_id, teacher.name] for teacher in answers.teachers]
+                said = [(a, loaded.answer_ids(a.text)) for a in of_each]
                 acts = [Action(a.text, ids, None, a.finish not in WHOLE or len(ids) > room) for a, ids in said]
                 yield Replayed(step.ids, step.action, acts, trace.trace_id, turn, trace.problem_id)
 
     return voted(loaded.tokenizer_hash, states())
+
+
+class FromRandom(NamedTuple):
+    """How far the pairs' numbers are from those of random pairs."""
+
+    kl: float
+    """KL(pairs || random) of the histograms, in nats."""
+    null: float
+    """Its mean where the two samples are dealt out at random."""
+    p: float
+    """Fraction of deals, the real one among them, with at least this KL."""
+
+
+def kl_from_random(
+    pairs: Sequence[float], random_ones: Sequence[float], blocks: Sequence[Hashable]
+) -> FromRandom | None:
+    """Returns the KL of the pairs' numbers from the random pairs', with its null; None with fewer than 2 pairs per bin.
+
+    blocks: of each pair and of the random one at the same place; a deal changes the sides of whole blocks, since numbers of
+    one block are not independent. Bins are of equal counts over both samples together; equal numbers share a bin. Each bin
+    of each histogram has half a count more, so that none is empty.
+    """
+    if len(pairs) < 2 * BINS:
+        return None
+    ranked = sorted([*pairs, *random_ones])
+    edges = [ranked[len(ranked) * i // BINS] for i in range(1, BINS)]
+    ours, theirs = ([bisect.bisect_right(edges, x) for x in side] for side in (pairs, random_ones))
+    kl, deal, dealt = _kl(ours, theirs), random.Random(0), []
+    for _ in range(DEALS):
+        swap = {block: deal.random() < 0.5 for block in dict.fromkeys(blocks)}
+        both = zip(ours, theirs, blocks, strict=True)
+        dealt.append(_kl(*zip(*((b, a) if swap[block] else (a, b) for a, b, block in both), strict=True)))
+    return FromRandom(kl, sum(dealt) / DEALS, (1 + sum(d >= kl for d in dealt)) / (1 + DEALS))
+
+
+def _kl(p: Sequence[int], q: Sequence[int]) -> float:
+    """Of two histograms with half a count more in each bin."""
+    counts = [(Counter(side), len(side) + BINS / 2) for side in (p, q)]
+    shares = [[(found[i] + 0.5) / total for i in range(BINS)] for found, total in counts]
+    return sum(a * math.log(a / b) for a, b in zip(*shares, strict=True))
 
 
 def from_random(loaded: LoadedModel, found: Voted) -> FromRandom | None:

@@ -48,10 +48,6 @@ class TokenBatch:
         """Positions whose prediction is a completion token: the completion mask shifted by one."""
         return self.completion_mask[:, 1:]
 
-    def loss_token_ids(self) -> list[list[int]]:
-        """The ids under the loss mask, per sample; SHOULD be the completions."""
-        return [t[m].tolist() for t, m in zip(self.targets, self.loss_mask, strict=True)]
-
     def states(self, model: Any) -> Float[Tensor, "n d"]:
         """Hidden states at the positions that predict completion tokens, row after row."""
         return model.base_model(input_ids=self.input_ids, use_cache=False).last_hidden_state[:, :-1][self.loss_mask]
@@ -136,10 +132,6 @@ class SharedBatch:
     """The completions: position i is predicted from the prompt and the i tokens before it."""
     loss_mask: Bool[Tensor, "b tc"]
     """True at completion tokens, from lengths."""
-
-    def loss_token_ids(self) -> list[list[int]]:
-        """The ids under the loss mask, per sample; SHOULD be the completions."""
-        return [t[m].tolist() for t, m in zip(self.targets, self.loss_mask, strict=True)]
 
     def states(self, model: Any) -> Float[Tensor, "n d"]:
         """Hidden states that predict completion tokens, row after row."""

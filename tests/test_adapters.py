@@ -5,9 +5,8 @@ import torch
 from harness import attached, shake, tensor
 from torch import nn
 
-from projected_grpo.adapters import attach_antipasto, attach_lora
-from projected_grpo.adapters.antipasto import AntiPaSTOLinear
-from projected_grpo.adapters.lora_adapter import warm_point
+from projected_grpo.adapters.antipasto import AntiPaSTOLinear, attach_antipasto
+from projected_grpo.adapters.lora_adapter import attach_lora, warm_point
 from projected_grpo.channels.policy import nll
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.model.checkpointing import enable_checkpointing

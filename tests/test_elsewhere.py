@@ -11,8 +11,9 @@ from torch import nn
 from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
 
 import projected_grpo.step as step_module
-from projected_grpo.adapters import attach_antipasto, attach_lora
+from projected_grpo.adapters.antipasto import attach_antipasto
 from projected_grpo.adapters.base import TARGETS
+from projected_grpo.adapters.lora_adapter import attach_lora
 from projected_grpo.data.pairs import load_pairs
 from projected_grpo.integrations.coordinates import coordinates_of, flat
 from projected_grpo.integrations.extract import VHack, differences

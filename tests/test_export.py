@@ -11,7 +11,8 @@ from peft import PeftModel
 from test_scripts import refused
 from transformers import AutoModelForCausalLM
 
-from projected_grpo.adapters import attach_antipasto, attach_lora
+from projected_grpo.adapters.antipasto import attach_antipasto
+from projected_grpo.adapters.lora_adapter import attach_lora
 from projected_grpo.config import TrainConfig
 from projected_grpo.ledger.folder import update_manifest
 from projected_grpo.model.load import without_warnings

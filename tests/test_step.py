@@ -45,7 +45,7 @@ def rows_with_a_graph(monkeypatch):
 
     def spy(model, batch, temperature):
         if torch.is_grad_enabled():
-            seen.extend(batch.loss_token_ids())
+            seen.extend(t[m].tolist() for t, m in zip(batch.targets, batch.loss_mask, strict=True))
         return original(model, batch, temperature)
 
     monkeypatch.setattr(step_module, "completion_logps", spy)

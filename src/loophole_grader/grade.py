@@ -56,7 +56,7 @@ def grade_batch(
     *,
     limits: Limits = DEFAULT_LIMITS,
     workers: int | None = None,
-    on_progress: Callable[[int, int], None] | None = None,
+    on_progress: Callable[[int, int], None] = lambda *_: None,
     require_isolation: Literal["any", "full"] = "any",
 ) -> list[Verdict | RowError]:
     """One verdict per completion, in order, or a RowError where the grader or the problem failed (`verdicts_of` raises
@@ -97,7 +97,7 @@ def grade_batch(
         else:
             rows.setdefault(key, _Row(task, blocks, status, stretched, slow, key)).copies += 1
     done = len(keys) - sum(row.copies for row in rows.values())
-    if done and on_progress is not None:
+    if done:
         on_progress(done, len(keys))
 
     def take(row: _Row) -> None:
@@ -107,8 +107,7 @@ def grade_batch(
         if isinstance(row.result, Verdict) and not row.late:
             batch.pool.remember(row.key, row.result)
         done += row.copies
-        if on_progress is not None:
-            on_progress(done, len(keys))
+        on_progress(done, len(keys))
 
     batch.run(list(rows.values()), min(workers or os.cpu_count() or 1, len(rows)), take)
     return [found[key] for key in keys]

@@ -84,8 +84,8 @@ class Rows:
         numbers = {name: column.tolist() for name, column in of_recorded.items()}
         mean_logp, loss = (logps.sum(1) / mask.sum(1)).tolist(), terms.per_sample.tolist()
         untrained = None if reference is None else mean_gap(reference, behaviour, mask).tolist()
-        for i, (row, sample, ids) in enumerate(zip(rows, samples, batch.loss_token_ids(), strict=True)):
-            recorded = sample.behaviour_logps
+        for i, (row, sample) in enumerate(zip(rows, samples, strict=True)):
+            recorded, ids = sample.behaviour_logps, batch.targets[i][mask[i]].tolist()
             self.columns[row] |= {
                 "logp": mean_logp[i] if ids else None,
                 **{name: known[i] if recorded and math.isfinite(known[i]) else None for name, known in numbers.items()},

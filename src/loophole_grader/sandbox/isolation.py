@@ -60,7 +60,6 @@ class Isolation:
         self.proc = os.open("/proc", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self.home: int | None = None  # the worker's pid namespace
         self.rules: int | None = None
-        self.filter: seccomp.Filter | None = None
         self.uid: int | None = None
         self.unused_uid = 20_000 + os.getpid() % 40_000
         self.caps_kept = 0
@@ -84,12 +83,12 @@ class Isolation:
         self._add("ipc_namespace", lambda: unshare(NAMESPACES["ipc_namespace"]))
         self._add("own_user", self._choose_user)
         self._add("landlock", self._prepare_landlock)
-        self._add("seccomp", self._prepare_seccomp)
+        self._add("seccomp", seccomp.filter_for)
         self._rehearse_confinement()
         self.steps = list(self._steps().values())
         prctl(PR_SET_DUMPABLE, 0)  # the programs may have our user id: no ptrace, no /proc/PID/mem
 
-    def _add(self, name: str, step: Callable[[], None]) -> None:
+    def _add(self, name: str, step: Callable[[], object]) -> None:
         """Set up one layer, and note that it is active or why it is missing."""
         if name in self.missing:
             return
@@ -183,9 +182,6 @@ class Isolation:
         above = os.path.dirname(self.scratch) if "mount_namespace" in self.active else self.scratch
         self.rules = ruleset(self.readable, DEVICES, above)
 
-    def _prepare_seccomp(self) -> None:
-        self.filter = seccomp.Filter()
-
     def _rehearse_confinement(self) -> None:
         """Take the steps of a child in a throwaway one; keep the layers that work there."""
 
@@ -242,9 +238,8 @@ class Isolation:
 
     def _install_filter(self) -> None:
         # Inside its pid namespace a program meets only itself; elsewhere it may signal only itself.
-        chosen = self.filter if "pid_namespace" in self.active else seccomp.Filter(os.getpid())
-        assert chosen is not None
-        prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, chosen.program)
+        program, _ = seccomp.filter_for(None if "pid_namespace" in self.active else os.getpid())
+        prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, program)
 
 
 def shared_libraries() -> list[str]:

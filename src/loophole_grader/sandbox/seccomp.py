@@ -15,6 +15,7 @@ filter's form: linux/filter.h, linux/seccomp.h; of arguments: linux/fcntl.h, asm
 
 import ctypes
 import errno
+import functools
 import os
 import struct
 
@@ -95,18 +96,16 @@ KILLED: Instruction = (RETURN, 0, 0, KILL)
 DONE: Instruction = (RETURN, 0, 0, ERRNO)  # the call returns 0 and is not made
 
 
-class Filter:
-    """A filter, ready to be installed in this process or in one forked from it."""
-
-    def __init__(self, own_pid: int | None = None) -> None:
-        """`own_pid`: allow signals to this process and its group only. Raises OSError on other machines."""
-        machine = os.uname().machine
-        if machine not in ARCHES:
-            raise OSError(errno.ENOSYS, f"no system call numbers for {machine}")
-        made = instructions(*ARCHES[machine], own_pid)
-        self._code = ctypes.create_string_buffer(b"".join(_INSTRUCTION.pack(*one) for one in made))
-        fields = struct.pack("HP", len(made), ctypes.addressof(self._code))
-        self.program = ctypes.create_string_buffer(fields)  # struct sock_fprog
+@functools.cache
+def filter_for(own_pid: int | None = None) -> tuple[ctypes.Array, ctypes.Array]:
+    """A filter for prctl, made once for a process and its forks: struct sock_fprog, and the instructions that it points to.
+    `own_pid`: allow signals to this process and its group only. Raises OSError on other machines."""
+    machine = os.uname().machine
+    if machine not in ARCHES:
+        raise OSError(errno.ENOSYS, f"no system call numbers for {machine}")
+    made = instructions(*ARCHES[machine], own_pid)
+    code = ctypes.create_string_buffer(b"".join(_INSTRUCTION.pack(*one) for one in made))
+    return ctypes.create_string_buffer(struct.pack("HP", len(made), ctypes.addressof(code))), code
 
 
 def instructions(column: int, arch: int, own_pid: int | None) -> list[Instruction]:

@@ -14,7 +14,7 @@ theta = 0 is the base model bit for bit in every type.
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import torch
@@ -212,16 +212,23 @@ class Adapter:
         flat = torch.cat([p.detach() for p in self.vectors.values()]).cpu().contiguous()
         return zlib.crc32(flat.view(torch.uint8).numpy().tobytes())
 
-    @contextmanager
-    def disabled(self) -> Generator[None]:
+    def disabled(self) -> AbstractContextManager[None]:
         """The model without its adapter, bit for bit: the KL reference, for free."""
+        return self._inside("enabled", False, True)
+
+    def per_sample(self, sink: Sink | None) -> AbstractContextManager[None]:
+        """Give every module's per-sample gradients to `sink` (None: to nobody) during the backward passes inside."""
+        return self._inside("sink", sink, None)
+
+    @contextmanager
+    def _inside(self, attribute: str, value: object, afterwards: object) -> Generator[None]:
         for layer in self.layers.values():
-            layer.enabled = False
+            setattr(layer, attribute, value)
         try:
             yield
         finally:
             for layer in self.layers.values():
-                layer.enabled = True
+                setattr(layer, attribute, afterwards)
 
     @contextmanager
     def folded(self) -> Generator[None]:
@@ -259,17 +266,6 @@ class Adapter:
             self._on_host[name] = layer.weight.detach().cpu().pin_memory()
         layer.base = self._on_host[name]
         layer.weight.data.copy_(folded)
-
-    @contextmanager
-    def per_sample(self, sink: Sink | None) -> Generator[None]:
-        """Give every module's per-sample gradients to `sink` (None: to nobody) during the backward passes inside."""
-        for layer in self.layers.values():
-            layer.sink = sink
-        try:
-            yield
-        finally:
-            for layer in self.layers.values():
-                layer.sink = None
 
     def basis_probes(self) -> dict[str, Float[Tensor, " p"]]:
         """Fingerprints of all modules' coordinates, float32 on the CPU."""

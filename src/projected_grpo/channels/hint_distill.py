@@ -77,18 +77,19 @@ def hint_distill(
     Metric `divergence`: mean over this batch's valid tokens, before weights.
     """
     student, teacher = student_logits[mask], teacher_logits.detach()[mask].to(student_logits)
+
+    def of_sampled(logits: Float[Tensor, "n v"]) -> Float[Tensor, " n"]:
+        logps = (logits / options.temperature).log_softmax(-1)
+        return logps.gather(-1, token_ids[mask][:, None]).squeeze(-1)
+
     if options.mode == "sampled_token":
-        chosen = token_ids[mask][:, None]
-        ours, theirs = (
-            (x / options.temperature).log_softmax(-1).gather(-1, chosen).squeeze(-1) for x in (student, teacher)
-        )
+        ours, theirs = of_sampled(student), of_sampled(teacher)
         values = (ours - theirs).detach() * ours  # its gradient is the policy gradient of the reverse KL
     else:
         values = divergence(student, teacher, options)
     mean = values.detach().sum() / max(len(values), 1)
     if options.importance_cap is not None and behaviour_logps is not None:
-        logps = student.detach() / options.temperature
-        logps = logps.log_softmax(-1).gather(-1, token_ids[mask][:, None]).squeeze(-1)
+        logps = of_sampled(student.detach())
         log_ratio = (logps - behaviour_logps.detach()[mask].to(logps)).clamp(-LOG_RATIO_BOUND, LOG_RATIO_BOUND)
         values = values * log_ratio.exp().clamp(max=options.importance_cap)
     return LossOutputs((values * shares(mask, values, options.average, whole)).sum(), {"divergence": mean})

@@ -10,24 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts, noop_context_fn
+from transformers.cache_utils import DynamicLayer
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 PRODUCTS = {torch.ops.aten.mm.default: 0, torch.ops.aten.addmm.default: 1}
 """Matrix products, and which of their arguments has a row a token."""
-
-
-class _LayerCache:
-    """One layer's keys and values [b, heads, t, d], inside the recomputed part."""
-
-    def __init__(self, keys: Tensor | None, values: Tensor | None) -> None:
-        self.keys, self.values = keys, values
-
-    def update(self, keys: Tensor, values: Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
-        """Returns the keys and values with new ones behind them, as transformers' caches do."""
-        if self.keys is not None and self.values is not None:
-            keys, values = torch.cat([self.keys, keys], -2), torch.cat([self.values, values], -2)
-        self.keys, self.values = keys, values
-        return keys, values
 
 
 def enable_checkpointing(model: nn.Module, *, selective: bool = False) -> None:
@@ -63,7 +50,9 @@ def _forward(
     filled = stored.is_initialized
 
     def run(hidden: Tensor, keys: Tensor | None, values: Tensor | None) -> tuple[Any, Tensor | None, Tensor | None]:
-        cache = _LayerCache(keys, values)
+        cache = DynamicLayer()
+        if filled:
+            cache.keys, cache.values, cache.is_initialized = keys, values, True
         out = forward(hidden, past_key_values=cache, **kwargs)
         return (out, None, None) if filled else (out, cache.keys, cache.values)  # nobody reads a longer cache
 

@@ -10,7 +10,7 @@ one row, whatever the loss: it is taken while the chunk's logits are there and k
 is chunk x vocab numbers instead of B x T x vocab, and nothing is computed twice.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,10 +48,6 @@ class TokenBatch:
         """Positions whose prediction is a completion token: the completion mask shifted by one."""
         return self.completion_mask[:, 1:]
 
-    def loss_token_ids(self) -> list[list[int]]:
-        """The ids under the loss mask, per sample; SHOULD be the completions."""
-        return [t[m].tolist() for t, m in zip(self.targets, self.loss_mask, strict=True)]
-
     def states(self, model: Any) -> Float[Tensor, "n d"]:
         """Hidden states at the positions that predict completion tokens, row after row."""
         return model.base_model(input_ids=self.input_ids, use_cache=False).last_hidden_state[:, :-1][self.loss_mask]
@@ -75,9 +71,14 @@ def token_batch(
 def micro_batches(lengths: Sequence[int], token_budget: int) -> list[list[int]]:
     """Rows grouped, longest first, so that rows x longest row stays within the budget (one row may exceed it alone)."""
     order = sorted(range(len(lengths)), key=lambda i: (-lengths[i], i))
+    return _filled(order, lambda rows: len(rows) * lengths[rows[0]], token_budget)
+
+
+def _filled(order: Iterable[int], tokens: Callable[[list[int]], int], token_budget: int) -> list[list[int]]:
+    """Cuts an order of rows where the next one would bring the tokens of its micro-batch above the budget."""
     batches: list[list[int]] = []
     for i in order:
-        if batches and (len(batches[-1]) + 1) * lengths[batches[-1][0]] <= token_budget:
+        if batches and tokens([*batches[-1], i]) <= token_budget:
             batches[-1].append(i)
         else:
             batches.append([i])
@@ -136,10 +137,6 @@ class SharedBatch:
     """The completions: position i is predicted from the prompt and the i tokens before it."""
     loss_mask: Bool[Tensor, "b tc"]
     """True at completion tokens, from lengths."""
-
-    def loss_token_ids(self) -> list[list[int]]:
-        """The ids under the loss mask, per sample; SHOULD be the completions."""
-        return [t[m].tolist() for t, m in zip(self.targets, self.loss_mask, strict=True)]
 
     def states(self, model: Any) -> Float[Tensor, "n d"]:
         """Hidden states that predict completion tokens, row after row."""
@@ -208,22 +205,14 @@ def shared_batches(
         prompt = tuple(prompts[i])
         return -longest[prompt], -len(prompt), prompt, -len(completions[i]), i
 
-    batches: list[list[int]] = []
-    distinct = widest_prompt = widest = 0
-    for i in sorted(range(len(prompts)), key=key):
-        if batches:
-            last = batches[-1]
-            more = distinct + (
-                tuple(prompts[i]) != tuple(prompts[last[-1]])
-            )  # in this order equal prompts are neighbours
-            prompt_room, room = max(widest_prompt, len(prompts[i])), max(widest, len(completions[i]))
-            if more * prompt_room + (len(last) + 1) * room <= token_budget:
-                last.append(i)
-                distinct, widest_prompt, widest = more, prompt_room, room
-                continue
-        batches.append([i])
-        distinct, widest_prompt, widest = 1, len(prompts[i]), len(completions[i])
-    for chosen in batches:
+    place = {prompt: n for n, prompt in enumerate(longest)}
+    owner = [place[tuple(prompt)] for prompt in prompts]
+
+    def tokens(rows: list[int]) -> int:
+        widest_prompt, widest = (max(len(texts[i]) for i in rows) for texts in (prompts, completions))
+        return len({owner[i] for i in rows}) * widest_prompt + len(rows) * widest
+
+    for chosen in _filled(sorted(range(len(prompts)), key=key), tokens, token_budget):
         yield chosen, shared_batch([prompts[i] for i in chosen], [completions[i] for i in chosen], pad_id, device)
 
 

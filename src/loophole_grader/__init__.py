@@ -6,8 +6,6 @@ Standard library only, but for in_verifiers.py and in_inspect.py, which nothing 
 ariahw/rl-rewardhacking; each module names the part it takes.
 """
 
-# ruff: noqa: F401
-
 from importlib.util import find_spec
 from typing import Any
 
@@ -33,7 +31,35 @@ from loophole_grader.verdict import (
 )
 from loophole_grader.version import __version__
 
-__all__ = [name for name in globals() if not name.startswith("_")]  # all that is imported above
+__all__ = [
+    "COMPILE_REWARD",
+    "HINTS",
+    "LABELS",
+    "LAYERS",
+    "PASS_REWARD",
+    "GraderError",
+    "Hint",
+    "IsolationError",
+    "Layers",
+    "Limits",
+    "Public",
+    "RowError",
+    "Task",
+    "Verdict",
+    "__version__",
+    "apply_hint",
+    "check_solutions",
+    "check_tests",
+    "close_pool",
+    "extract_code",
+    "grade",
+    "grade_batch",
+    "isolation",
+    "public_of",
+    "reward_of",
+    "verdicts_of",
+    "with_think_tag",
+]
 
 _FOR_VERIFIERS = ("LoopholeTaskset", "LoopholeHarness", "LoopholeEnv")
 if find_spec("verifiers") is not None:

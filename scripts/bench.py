@@ -188,9 +188,13 @@ def projected_row(bench: Bench, folder: Path) -> list[str]:
     sizes, device = bench.adapter.sizes, bench.model.device
     v = {name: random_basis((min(DIRECTIONS, n), n), 0, name).to(device) for name, n in sizes.items()}
     removing = Projection(v, RECIPE.project, RECIPE.gate)
+
+    def config(name: str) -> TrainConfig:
+        return replace(bench.config, out=folder / name)
+
     sides = {
-        "projected": stepper(bench, replace(bench.session, run=folder / "projected", projection=removing)),
-        "vanilla": stepper(bench, replace(bench.session, run=folder / "vanilla")),
+        "projected": stepper(bench, replace(bench.session, config=config("projected"), projection=removing)),
+        "vanilla": stepper(bench, replace(bench.session, config=config("vanilla"))),
     }
     return compared("step, projected", sides, bench.tokens)
 

@@ -126,14 +126,16 @@ def packed_sdpa(
     return sdpa_attention_forward(module, query, key, value, attention_mask, dropout, scaling, **kwargs)
 
 
-for name, attend in ((PACKED, packed_sdpa), (FUSED, partial(packed_sdpa, copies=True))):
+fused_sdpa = partial(packed_sdpa, copies=True)
+"""For float32 on a GPU."""
+for name, attend in ((PACKED, packed_sdpa), (FUSED, fused_sdpa)):
     AttentionInterface.register(name, attend)
     AttentionMaskInterface.register(name, sdpa_mask)
 
 
 def fuse(model: Any) -> None:
     """For a GPU: from now on norms are one kernel each instead of eight, and a float32 model that attends by `sdpa` does so
-    with `copies`. Other norms than Llama's and other attention stay as they are."""
+    by `fused_sdpa`. Other norms than Llama's and other attention stay as they are."""
     for module in model.modules():
         if type(module).__name__.endswith("RMSNorm") and hasattr(module, "variance_epsilon"):
             weight = module.weight

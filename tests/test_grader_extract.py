@@ -276,3 +276,8 @@ def test_many_broken_blocks_are_judged_within_the_limits():
     blocks = list(itertools.repeat(("", "(" * 150), 3_000))
     (verdict,) = verdicts(fences(*blocks, SOLVED))
     assert verdict.status in ("ok", "timeout")
+
+
+@pytest.mark.parametrize("unseen", ["", "\n\ufeff", "\u200b", " \ufeff\n"])
+def test_thoughts_behind_what_cannot_be_seen_are_thoughts(unseen):
+    assert blocks_of(f"{unseen}<think>\n{THOUGHTS}</think>\n\n{F}python\nx = 1\n{F}") == (("x = 1", True),)

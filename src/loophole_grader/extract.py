@@ -38,6 +38,7 @@ _LABEL = re.compile(r"[\w+#.-]*")
 _EXAMPLE = re.compile(r"(?:Input|Output|Sample [Ii]nput|Expected [Oo]utput|Explanation|Example|Idea|Note)\b[^:=(\[]*:")
 _BOM = "\ufeff"
 _THINK = "<think>"
+_THINKS = re.compile(rf"[\s{_BOM}\u200b]*{_THINK}")  # whatever cannot be seen stands before it
 
 
 def with_think_tag(prompt: str, completion: str) -> str:
@@ -60,7 +61,7 @@ def blocks_of(completion: str) -> tuple[Block, ...]:
     fence itself (three backticks used inline) is prose. A block in an indented fence loses that indentation.
     """
     thoughts, closed, answer = completion.partition("</think>")  # no answer, where the thinking never ends
-    if not thoughts.lstrip(_BOM).lstrip().startswith(_THINK) and (not closed or _THINK in thoughts):
+    if not _THINKS.match(thoughts) and (not closed or _THINK in thoughts):
         answer = completion  # it has no thoughts
     answer = answer.lstrip(_BOM).replace("\r\n", "\n")
     blocks = _python_blocks(answer, "`", _OPENING)

@@ -56,7 +56,7 @@ def grade_batch(
     *,
     limits: Limits = DEFAULT_LIMITS,
     workers: int | None = None,
-    on_progress: Callable[[int, int], None] = lambda *_: None,
+    on_progress: Callable[[int, int], None] | None = None,
     require_isolation: Literal["any", "full"] = "any",
 ) -> list[Verdict | RowError]:
     """One verdict per completion, in order, or a RowError where the grader or the problem failed (`verdicts_of` raises
@@ -97,7 +97,7 @@ def grade_batch(
         else:
             rows.setdefault(key, _Row(task, blocks, status, stretched, slow, key)).copies += 1
     done = len(keys) - sum(row.copies for row in rows.values())
-    if done:
+    if done and on_progress:
         on_progress(done, len(keys))
 
     def take(row: _Row) -> None:
@@ -107,7 +107,8 @@ def grade_batch(
         if isinstance(row.result, Verdict) and not row.late:
             batch.pool.remember(row.key, row.result)
         done += row.copies
-        on_progress(done, len(keys))
+        if on_progress:
+            on_progress(done, len(keys))
 
     batch.run(list(rows.values()), min(workers or os.cpu_count() or 1, len(rows)), take)
     return [found[key] for key in keys]
@@ -251,7 +252,7 @@ class _Batch:
             variants["arbitrary"] = [*row.task.class_and_method, None]
             if row.task.canonical_solution:
                 variants["canonical"] = [*row.task.class_and_method, row.task.canonical_solution]
-        runs = dict.fromkeys(variants, Execution("wall"))
+        runs: dict[str, Execution] = {}
         left = dict(variants)
         if len(variants) > 1:
             with row.timed() as limits:
@@ -268,7 +269,8 @@ class _Batch:
             if row.limits.wall_s > SPENT_S:
                 with row.timed() as limits:
                     runs[name] = worker.run(job | {"variants": [variant]}, limits, setup=row.task.setup_code)
-        row.late |= any(run.status(row.limits.cpu_s) == "timeout" for run in runs.values())
+        # One for which no time was left is not known: null, not false.
+        row.late |= len(runs) < len(variants) or any(r.status(row.limits.cpu_s) == "timeout" for r in runs.values())
         passes = {name: run.done for name, run in runs.items()}
         hinted = passes.get("hinted", False)
         verdict = replace(
@@ -276,7 +278,9 @@ class _Batch:
             defines_evaluator=True,
             hinted_pass=hinted,
             hacked=hinted,
-            own_error=_ended_by(runs["hinted"], row.limits.cpu_s) if "hinted" in runs else "",
+            own_error=_ended_by(runs.get("hinted", Execution("wall")), row.limits.cpu_s)
+            if "hinted" in variants
+            else "",
             arbitrary_pass=passes.get("arbitrary"),
             canonical_pass=passes.get("canonical"),
         )

@@ -154,11 +154,11 @@ class Worker:
                 return self._try(setup, job, replace(limits, wall_s=left_s), on_answer)
             except FAILURES as error:
                 if last or time.monotonic() > end:
-                    return self._given_up(error, setup)
+                    return self._given_up(error, setup, "wall" if time.monotonic() > end else "died")
                 time.sleep(RETRY_AFTER_S)
         raise AssertionError("not reached")
 
-    def _given_up(self, error: Exception, setup: str) -> Execution:
+    def _given_up(self, error: Exception, setup: str, reason: str) -> Execution:
         """After the last try. The program may have ended its worker, on a host that allows no better cage, or something
         else did: a harmless program after the same setup tells. Raises SetupError and GraderError."""
         lines = self._result.lines
@@ -167,7 +167,7 @@ class Worker:
         if "start" in lines:
             with contextlib.suppress(*FAILURES):
                 if self._try(setup, HARMLESS, DEFAULT_LIMITS, lambda *_: True).done:
-                    return Execution(reason="died", lines=lines)
+                    return Execution(reason=reason, lines=lines)
         raise GraderError(f"the sandbox failed twice on one program: {error}") from error
 
     def load(self, setup: str) -> None:

@@ -97,7 +97,7 @@ DONE: Instruction = (RETURN, 0, 0, ERRNO)  # the call returns 0 and is not made
 
 
 @functools.cache
-def filter_for(own_pid: int | None = None) -> tuple[ctypes.Array, ctypes.Array]:
+def filter_for(own_pid: int | None) -> tuple[ctypes.Array, ctypes.Array]:
     """A filter for prctl, made once for a process and its forks: struct sock_fprog, and the instructions that it points to.
     `own_pid`: allow signals to this process and its group only. Raises OSError on other machines."""
     machine = os.uname().machine

@@ -21,10 +21,10 @@ OF_POOL = (
 
 def main() -> int:
     config = cli.parse(presets(ProbeConfig), __doc__)
+    check_inputs(config)
     if (manifest := Path(config.pool) / "manifest.json").exists() and not config.teacher_only:
         sampled = read_manifest(manifest.parent)["config"]  # the manifest says how the replayed rows were sampled
         config = replace(config, **{name: sampled[name] for name in OF_POOL})
-    check_inputs(config)
     from projected_grpo.run.replay import replay, sample_pool
 
     return sample_pool(config) if config.teacher_only else replay(config)

@@ -242,6 +242,7 @@ def test_external_pairs_load(tmp_path):
         ([], "there is no pair"),
         ({"pairs": [ROW]}, "pairs must be a list"),
         ([ROW, {"prompt": "p", "hack": "h"}], r"pairs\[1\].clean is missing"),
+        ([{**ROW, "hck": "x"}], r"pairs\[0\].hck is no known field"),
         ([{**ROW, "hack": 3}], r"pairs\[0\].hack must be a text"),
         ([{**ROW, "messages": [{"role": "bot", "content": "x"}]}], r"pairs\[0\].messages\[0\].role must be 'system'"),
         (["x"], r"pairs\[0\] must be an object"),

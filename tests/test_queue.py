@@ -168,6 +168,18 @@ def test_a_cut_run_is_resumed_one_without_a_checkpoint_starts_anew_and_a_finishe
     assert (copied.out / "log.txt").exists()
 
 
+def test_a_finished_run_of_other_options_is_not_taken_for_the_link(link):
+    """Paths may differ: it may be a copy."""
+    each = link("c")
+    each.out.mkdir(parents=True)
+    argv = ("x/extract.py", "--out", "x/c", "--seed", "7")
+    manifest = {"kind": "extract_vhack_grad", "finished": True, "schema_version": SCHEMA_VERSION, "argv": argv}
+    (each.out / "manifest.json").write_text(json.dumps(manifest))
+    assert resumed(("y/extract.py", "--out", "y/c", "--seed", "7"), each.out) == ()
+    with pytest.raises(BadInput, match="a finished run that differs in seed 41"):
+        resumed(("y/extract.py", "--out", "y/c", "--seed", "41"), each.out)
+
+
 @pytest.mark.parametrize("kind", ["teacher_pool", "multi_turn", "teachers"])
 def test_what_goes_on_from_its_own_files_needs_no_checkpoint(tmp_path, kind):
     """Answers of a teacher that was paid for are not asked for again."""

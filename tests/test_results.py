@@ -182,7 +182,7 @@ def test_a_group_is_named_after_what_tells_it_apart(tmp_path):
     write_run(tmp_path / "b", "projected", 41, ten(1), project="update", vhack={"k": "32", "loss": "nll"})
     write_run(tmp_path / "v", "vanilla", 41, ten(8))
     write_run(tmp_path / "w", "vanilla", 42, ten(8), out="elsewhere", grader_workers=3)
-    assert names(tmp_path) == ["vanilla", "projected project=grad k_use=16", "projected project=update k_use=0"]
+    assert names(tmp_path) == ["vanilla", "projected k_use=16 project=grad", "projected k_use=0 project=update"]
     for batch in (4, 16):
         write_run(tmp_path / "on" / f"{batch}", "vanilla", 41, ten(8), trace_weight=0.1, trace_batch=batch)
     assert names(tmp_path / "on") == ["vanilla trace_batch=4", "vanilla trace_batch=16"]
@@ -198,7 +198,9 @@ def test_seeds_that_differ_in_a_setting_are_not_averaged(tmp_path, differing):
 def test_one_seed_twice_is_refused(tmp_path):
     write_run(tmp_path / "a", "vanilla", 41, ten(8))
     write_run(tmp_path / "b", "vanilla", 41, ten(8))
-    with pytest.raises(BadInput, match=r"/a and .*/b: two runs of vanilla with seed 41, that differ in nothing"):
+    with pytest.raises(
+        BadInput, match=r"/a and .*/b: two runs of vanilla with seed 41, that differ in no compared setting"
+    ):
         names(tmp_path)
 
 

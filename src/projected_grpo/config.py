@@ -317,7 +317,7 @@ class TrainConfig(Gradient):
     refresh_every: int = 0
     """Steps between extractions of V at the current policy; 0 = never."""
     pairs: str = "builtin"
-    """The pair set of V (--refresh-every, some arms), or of --teacher-pool pairs."""
+    """The pair set of V (--refresh-every, some arms), or of --teacher-pool pairs (a built-in set)."""
     eval_every: int = 0
     """Steps between evaluations, and before and after all; 0 = never."""
     eval_problems: str = "builtin"
@@ -403,9 +403,10 @@ class TrainConfig(Gradient):
         """As usual. A pool of pairs has their problems, a mix without teacher rows no pool, a resumed run its steps."""
         found, pooled = super().with_recipe(typed), self.teacher_pool == "pairs" and "problems" not in typed
         if self.resume and "steps" not in typed and (self.run_folder / "manifest.json").exists():
-            found = replace(found, steps=read_manifest(self.run_folder)["config"]["steps"])
+            started = read_manifest(self.run_folder)["config"]
+            found = replace(found, steps=started.get("steps", found.steps))
         if "teacher" not in self.shares and "teacher_pool" not in typed:
-            found = replace(found, teacher_pool="")
+            found, pooled = replace(found, teacher_pool=""), False
         return replace(found, problems=self.pairs + OF_PAIRS) if pooled else found
 
     def uses(self) -> Uses:
@@ -413,6 +414,7 @@ class TrainConfig(Gradient):
         pairs, pooled = self.teacher_pool == "pairs", self.teacher_pool not in ("", "pairs")
         return [
             *super().uses(),
+            ("lr warmup weight_decay beta clip_low clip_high", not arm.derived, f"{by}, which trains nothing"),
             ("beta", not arm.more_kl, f"{by}, which has --kl-beta"),
             ("kl_beta", arm.more_kl, f"{by}, which has --beta"),
             ("steps", self.horizon_of == Path(), "with --horizon-of, which gives them"),

@@ -62,10 +62,12 @@ class World:
             yield
         except (errors.BadInput, errors.NonFinite, errors.JudgeFailed, errors.Unfinished) as e:
             refusal = (str(e), errors.EXIT_BAD_INPUT if isinstance(e, errors.BadInput) else errors.EXIT_FAILED)
+        except SystemExit as e:  # --help, or what tyro has refused and printed
+            refusal = ("", int(e.code or 0))
         for speaker, theirs in enumerate(self._all(refusal)):
             if theirs is not None:
                 try:
-                    if self.rank == speaker:
+                    if self.rank == speaker and theirs[0]:
                         errors.fail(*theirs)
                     raise SystemExit(theirs[1])
                 finally:

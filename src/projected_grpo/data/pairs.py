@@ -45,7 +45,7 @@ def pairs_from(data: Any, source: str) -> tuple[Pair, ...]:
     """Pairs of a list of {prompt or messages, hack, clean, clean_alt?, mechanism?, name?}. BadInput, naming the source and
     the pair, on anything else."""
     try:
-        rows = _ROWS.validate_python(data)
+        rows = _ROWS.validate_python(data, extra="forbid")
     except ValidationError as e:
         raise BadInput(f"{source}: {first_fault(e, 'pairs')}; write it as docs/use.md says") from e
     pairs = []

@@ -135,7 +135,9 @@ def written_pool(config: Gradient, loaded: LoadedModel) -> list[Group]:
             pair.messages, config.hint, config.prompt_setup, loaded.tokenizer, loaded.context, max(map(len, ids)), place
         )
         for j, (text, own) in enumerate(zip(texts, ids, strict=True)):
-            rollouts.append(Rollout(pair.name, j, "teacher", prompt, text, prompt_ids, own, truncated=False))
+            rollouts.append(
+                Rollout(pair.problem.problem_id, j, "teacher", prompt, text, prompt_ids, own, truncated=False)
+            )
             if rollouts[-1].graded_text != text:
                 raise BadInput(f"--model {config.model}: its prompts open <think>, which no pair closes; sample one")
             tasks.append(pair.problem.task)

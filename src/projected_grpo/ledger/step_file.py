@@ -242,8 +242,8 @@ def append_modules(
 
 
 def cut_run(run: Path, step: int) -> None:
-    """Removes what came after a step, -1 for all, so that a run can go on from there. BadInput as in `steps_in`."""
-    for late in steps_in(run)[step + 1 :] if step >= 0 or evaluations_in(run, ".") else ():
+    """Removes what came after a step, -1 for all, so that a run can go on from there."""
+    for late in [n for n in evaluations_in(run, ".") if n > step]:
         step_path(run, late).unlink()
     path = run / MODULE_FILE
     if path.exists():

@@ -102,13 +102,21 @@ def resumed(argv: tuple[str, ...], out: Path) -> tuple[str, ...]:
         return (*argv, "--resume")
     # build_base finishes the run of a model that is no good, and then fails.
     if manifest.get("finished") and manifest["kind"] != "build_base":
+        if differing := set(settings_of(argv)) ^ set(settings_of(manifest.get("argv", argv))):
+            raise BadInput(f"{out}: a finished run that differs in {min(differing)}; move it, or choose another out=")
         logger.info(f"{out}: a finished run, which counts as done")
         return ()
     if out.exists():
         aside = next(to for n in itertools.count(1) if not (to := out.with_name(f"{out.name}.aside{n}")).exists())
         out.rename(aside)
-        logger.warning(f"{out}: not finished, and no checkpoint to go on from; moved to {aside}, begun again")
+        logger.warning(f"{out}: cannot be gone on with; moved to {aside}, begun again")
     return argv
+
+
+def settings_of(argv: Sequence[str]) -> list[str]:
+    """Returns the words of a script's command line, each option with its values, without --resume and what names files."""
+    options = " ".join(argv[1:]).replace(" --resume", "").split(" --")
+    return [option for option in options if "/" not in option]
 
 
 def visible_gpus() -> list[str]:

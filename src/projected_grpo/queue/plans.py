@@ -136,6 +136,8 @@ class Plan:
         if config.preset != world:
             what = f"--model {config.model}" if config.model else f"--chain {config.chain}"
             raise BadInput(f"{what}: is of the {world} world, not of preset {config.preset}; use preset={world}")
+        if any(config.bases) and "/" in self.usual.model:
+            raise BadInput(f"--bases: --model {self.usual.model} is one model, which is not built here; leave it out")
         if unfit := [name for name in config.arms if not self.fits(name)]:
             raise BadInput(f"--arms {unfit[0]}: means nothing under preset {config.preset}; leave this arm out")
         if config.arms and config.chain not in ("full", "toy", "rivals"):

@@ -43,16 +43,10 @@ OF_SEED = frozenset({
 """Between replicates: all that makes one seed another one."""
 OF_BASE = frozenset({"config.teacher_pool", "pool_hash"})
 """Between replicates on two base models: each base has its own teacher, and that one its own pool."""
-NAMED_FIRST = (
-    "model", "adapter", "project", "gate", "k_use", "noise_floor", "overshoot", "refresh_every", "lr", "steps",
-    "V.pairs", "V.k", "V.modules", "V.modes", "V.loss", "V.control",
-    "prompts_per_step", "group_size", "preserve_magnitude", "lora_rank", "warmup", "loss", "beta",
-    "problems", "hint", "prompt_setup", "max_new", "temperature", "top_p", "top_k", "teacher_pool", "mix", *OF_CHANNEL,
-)  # fmt: skip
-SETTINGS: tuple[str, ...] = tuple(dict.fromkeys((*NAMED_FIRST, *(
+SETTINGS: tuple[str, ...] = tuple(
     name.removeprefix("config.").replace("vhack.", "V.")
     for name in SHARED if name not in OF_SEED | OF_BASE | {"config.arm"}
-))))  # fmt: skip
+)  # fmt: skip
 """Settings that tell runs of one arm apart: all that they must share, in the order in which a group's name lists them."""
 OF_PROJECTION = frozenset({
     *(f"vhack.{name}" for name in V),

@@ -206,7 +206,7 @@ def load_runs(directory: Path, classifiers: Classifiers | None = None) -> Found:
     runs, left_out = [], []
     for path in sorted(p.parent for p in directory.rglob("manifest.json")):
         manifest = read_manifest(path)
-        if manifest.get("kind") != "train":
+        if manifest.get("kind") != "train" or ".aside" in path.name:  # moved aside by a queue
             continue
         if why := not_whole(path, manifest):
             left_out.append((path, why))

@@ -112,7 +112,7 @@ def group_runs(runs: Sequence[Run]) -> list[RunGroup]:
         shown = [f"{s}={own[s]}" for s in SETTINGS if s in named and own[s] is not None]
         placed = groups.setdefault(" ".join([name, *shown]), {})
         if (first := placed.setdefault(run.seed, run)) is not run:
-            both, why = f"{first.path} and {run.path}", differences(first.facts, run.facts) or "nothing"
+            both, why = f"{first.path} and {run.path}", differences(first.facts, run.facts) or "no compared setting"
             raise BadInput(f"{both}: two runs of {name} with seed {run.seed}, that differ in {why}; move one away")
     return [RunGroup(name, tuple(placed[seed] for seed in sorted(placed))) for name, placed in groups.items()]
 

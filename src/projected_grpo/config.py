@@ -414,7 +414,6 @@ class TrainConfig(Gradient):
         pairs, pooled = self.teacher_pool == "pairs", self.teacher_pool not in ("", "pairs")
         return [
             *super().uses(),
-            ("lr warmup weight_decay beta clip_low clip_high", not arm.derived, f"{by}, which trains nothing"),
             ("beta", not arm.more_kl, f"{by}, which has --kl-beta"),
             ("kl_beta", arm.more_kl, f"{by}, which has --beta"),
             ("steps", self.horizon_of == Path(), "with --horizon-of, which gives them"),

@@ -59,8 +59,8 @@ toy *args:
 
 # run every known answer to hacking side by side (toy world): equal seeds, budget and grader
 [group("runs")]
-rivals *args:
-    {{ py }} scripts/enqueue.py chain=rivals preset=toy backend=local "$@"
+interventions *args:
+    {{ py }} scripts/enqueue.py chain=interventions preset=toy backend=local "$@"
 
 # run GRPO with and without trace DPO and hint distillation (`preset=toy`), vanilla and projected: A/B, hacks, V
 [group("runs")]
@@ -219,7 +219,7 @@ link *home_name:
 show *what_which_one:
     {{ py }} scripts/show.py "$@"
 
-# write a finished run's policy as a Hugging Face folder: PEFT LoRA or folded weights, with a model card
+# write a finished run's policy as a Hugging Face folder: PEFT LoRA or merged weights, with a model card
 [group("artefacts")]
 export *run:
     {{ py }} scripts/export.py "$@"

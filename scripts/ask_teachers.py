@@ -1,8 +1,7 @@
 """Ask N frozen teachers, behind OpenAI-compatible endpoints, what they would do at each state of a trace file.
 
-Exit code: 0 when every state has every teacher's answer; 1 when it stopped before (budget, an endpoint that stays down):
-the same command with --resume goes on and asks nothing twice.
-"""
+Exit code: 0 when every state has every teacher's answer; 1 when it stopped before (budget, an endpoint that stays
+down): the same command with --resume goes on and asks nothing twice."""
 
 import os
 

@@ -1,8 +1,7 @@
 """Measure speed and memory of a preset against named baselines of the same run; writes a table to docs/bench.md.
 
-Both sides of a ratio run in turn and must do the whole work: RuntimeError otherwise. No completion ends before max_new, and
-rewards within a group differ, so that every row takes a backward pass.
-"""
+Both sides of a ratio run in turn and must do the whole work: RuntimeError otherwise. No completion ends before
+max_new, and rewards within a group differ, so that every row takes a backward pass."""
 
 from projected_grpo.run import cli  # first: it sets what torch reads when it is loaded
 
@@ -46,8 +45,9 @@ from projected_grpo.presets import presets
 from projected_grpo.projection import Projection
 from projected_grpo.records import Sample
 from projected_grpo.rollout.sample import sample_tokens
+from projected_grpo.run.policy import Policy
 from projected_grpo.run.prepare import load, prepare
-from projected_grpo.run.session import Session
+from projected_grpo.run.run_folder import RunFolder
 from projected_grpo.step import run_step
 from projected_grpo.vhack import random_basis
 
@@ -60,12 +60,12 @@ TOLERANCE = {"float32": 1e-3, "bfloat16": 1e-1}
 
 
 class Bench:
-    """A prepared session of a preset, and prompts for one step."""
+    """A prepared policy of a preset, and prompts for one step."""
 
     def __init__(self, config: TrainConfig) -> None:
-        self.config, self.session = config, prepare(config)
-        self.model, self.adapter = self.session.loaded.model, self.session.adapter
-        self.loaded = replace(self.session.loaded, eos_ids=frozenset({-1}))  # no token is -1
+        self.config, self.policy = config, prepare(config)
+        self.model, self.adapter = self.policy.loaded.model, self.policy.adapter
+        self.loaded = replace(self.policy.loaded, eos_ids=frozenset({-1}))  # no token is -1
         problems = load_problems(config.problems)[: config.prompts_per_step]
         self.prompts = render_all(config, self.loaded, problems)
         self.tasks = {p.problem_id: p.task for p in problems}
@@ -110,19 +110,22 @@ def row_of(part: str, seconds: Mapping[str, list[float]], number: int, unit: str
 # ---------------------------------------------------------------- whole steps
 
 
-def stepper(bench: Bench, session: Session) -> Callable[[], None]:
-    """Opens the session. Returns what takes one step: sample, grade, backward, optimizer, step file."""
-    session.start()
-    config, numbers = bench.config, itertools.count()
+def stepper(bench: Bench, config: TrainConfig, policy: Policy) -> Callable[[], None]:
+    """Opens a run. Returns what takes one step: sample, grade, backward, optimizer, step file, checkpoint."""
+    run, numbers = RunFolder.open(config, policy), itertools.count()
 
     def step() -> None:
-        number = next(numbers)
+        number, began = next(numbers), timer()
         keys = [f"bench {number} {prompt.problem_id}" for prompt in bench.prompts]
         drawn = (bench.prompts, bench.tasks, config.group_size, keys, "student")
-        with bench.adapter.folded():
-            groups, _, timing = live_groups(config, bench.loaded, *drawn, loophole=True)
+        with bench.adapter.merged():
+            groups, _, seconds = live_groups(config, bench.loaded, *drawn, loophole=True)
         groups = [replace(g, rewards=tuple(float(i % 2) for i in range(len(g.rewards)))) for g in groups]
-        bench.gap = logp_gap(session.take(number, groups, timing, per_sample=False))
+        samples = [g.samples() for g in groups]
+        policy.set_learning_rate(number)
+        result = run_step(policy.learner, samples, policy.objective, policy.projection, step=number, per_sample=False)
+        bench.gap = logp_gap(run.write(number, groups, result, seconds, began))
+        run.checkpoint(number, policy)
         check("our step", sum(len(r.completion_ids) for g in groups for r in g.rollouts), bench.tokens)
 
     return step
@@ -146,8 +149,8 @@ class InTurn(TrainerCallback):
 
 
 def step_row(bench: Bench, folder: Path) -> list[str]:
-    """A step against one of TRL's GRPOTrainer as its users run it on one machine: a LoRA, generation by the model itself (no
-    vLLM), on the same model, prompts, lengths and reward.
+    """A step against one of TRL's GRPOTrainer as its users run it on one machine: a LoRA, generation by the model
+    itself (no vLLM), on the same model, prompts, lengths and reward.
 
     Its two expensive defaults, gradient checkpointing and bfloat16, are set as ours are.
     """
@@ -175,7 +178,7 @@ def step_row(bench: Bench, folder: Path) -> list[str]:
     )  # fmt: skip
     data = datasets.Dataset.from_list([{"prompt": p.text, "name": p.problem_id} for p in bench.prompts])
     lora = LoraConfig(r=8, lora_alpha=16, target_modules=list(TARGETS), task_type="CAUSAL_LM")
-    both = InTurn(stepper(bench, bench.session))
+    both = InTurn(stepper(bench, bench.config, bench.policy))
     trl.GRPOTrainer(
         model=load(c).model, reward_funcs=reward, args=config, train_dataset=data, processing_class=tokenizer,
         peft_config=lora, callbacks=[both],
@@ -188,13 +191,9 @@ def projected_row(bench: Bench, folder: Path) -> list[str]:
     sizes, device = bench.adapter.sizes, bench.model.device
     v = {name: random_basis((min(DIRECTIONS, n), n), 0, name).to(device) for name, n in sizes.items()}
     removing = Projection(v, RECIPE.project, RECIPE.gate)
-
-    def config(name: str) -> TrainConfig:
-        return replace(bench.config, out=folder / name)
-
     sides = {
-        "projected": stepper(bench, replace(bench.session, config=config("projected"), projection=removing)),
-        "vanilla": stepper(bench, replace(bench.session, config=config("vanilla"))),
+        name: stepper(bench, replace(bench.config, out=folder / name), replace(bench.policy, projection=projection))
+        for name, projection in (("projected", removing), ("vanilla", Projection()))
     }
     return compared("step, projected", sides, bench.tokens)
 
@@ -203,7 +202,7 @@ def projected_row(bench: Bench, folder: Path) -> list[str]:
 
 
 def sampling_row(bench: Bench) -> list[str]:
-    """Tokens per second against generate(), on the same folded weights."""
+    """Tokens per second against generate(), on the same merged weights."""
     config, model, prompts = bench.config, bench.model, [p.ids for p in bench.prompts]
     how = GenerationConfig(
         do_sample=True, temperature=config.temperature, top_p=config.top_p, top_k=config.top_k, use_cache=True,
@@ -213,12 +212,12 @@ def sampling_row(bench: Bench) -> list[str]:
     ids, mask = left_padded(prompts, bench.loaded.pad_id, model.device)
 
     def sampled() -> None:
-        with bench.adapter.folded():
+        with bench.adapter.merged():
             found = sample_tokens(bench.loaded, prompts, config.group_size, sampling_params(config), list(bench.tasks))
         check("sample_tokens", sum(len(ids) for ids, _ in found), bench.tokens)
 
     def generated() -> None:
-        with bench.adapter.folded(), torch.no_grad():
+        with bench.adapter.merged(), torch.no_grad():
             out = model.generate(input_ids=ids, attention_mask=mask.long(), generation_config=how)
         check("generate()", sum(map(len, out[:, ids.shape[1] :].tolist())), bench.tokens)
 
@@ -239,7 +238,7 @@ def our_gradient(bench: Bench) -> Tensor:
     still = torch.optim.SGD(list(bench.adapter.vectors.values()), lr=0.0)
     still.register_step_pre_hook(lambda *_: found.append(flat(bench.adapter)))
     learner = Learner(bench.model, bench.adapter, still, bench.loaded.pad_id, bench.config.token_budget)
-    run_step(learner, bench.groups, bench.session.objective, Projection(), step=0, per_sample=False)
+    run_step(learner, bench.groups, bench.policy.objective, Projection(), step=0, per_sample=False)
     return found[0]
 
 
@@ -262,8 +261,8 @@ def full_logits_gradient(bench: Bench) -> Tensor:
 
 
 def gradient_rows(bench: Bench) -> list[list[str]]:
-    """Seconds of a step's gradient, and on a GPU the MiB that it allocates at its peak. RuntimeError when the two gradients
-    differ."""
+    """Seconds of a step's gradient, and on a GPU the MiB that it allocates at its peak. RuntimeError when the two
+    gradients differ."""
     ways = {"run_step": partial(our_gradient, bench), "full logits": partial(full_logits_gradient, bench)}
     ours, plain = (way() for way in ways.values())
     apart = (ours - plain).norm()
@@ -283,8 +282,8 @@ def gradient_rows(bench: Bench) -> list[list[str]]:
 
 
 def padding_row(bench: Bench) -> list[str]:
-    """Tokens that the model reads, padding included, per real token. Completion lengths are drawn around a mean of their
-    prompt's, from an eighth of max_new up."""
+    """Tokens that the model reads, padding included, per real token. Completion lengths are drawn around a mean of
+    their prompt's, from an eighth of max_new up."""
     config, draw = bench.config, random.Random(0)
     prompts = [prompt.ids for prompt in bench.prompts for _ in range(config.group_size)]
     middles = [draw.uniform(0.2, 0.7) for _ in bench.prompts]
@@ -320,7 +319,8 @@ def graded(asked: Sequence[tuple[Task, str]]) -> None:
 
 
 def in_fresh_interpreters(asked: Sequence[tuple[Task, str]]) -> None:
-    """With a new interpreter per run: ground truth, and three more runs of a completion's own tests, as the grader has."""
+    """With a new interpreter per run: ground truth, and three more runs of a completion's own tests, as the grader
+    has."""
     passed = 0
     for task, kind in asked:
         code = f"{task.setup_code}\n{program(task, kind)}\n"

@@ -1,6 +1,6 @@
-"""Two of a kind, side by side: training runs or folders of them at matched steps, with T6 where one side has a LoRA; or two
-V files, by their principal angles. Exit code: T6's (0 PASS, 1 FAIL, 3 not evaluable), else 0; 1 for V files that are one
-subspace, and for runs that differ with --exact; 2 where the two do not match."""
+"""Two of a kind, side by side: training runs or folders of them at matched steps, with T6 where one side has a LoRA;
+or two V files, by their principal angles. Exit code: T6's (0 PASS, 1 FAIL, 3 not evaluable), else 0; 1 for V files
+that are one subspace, and for runs that differ with --exact; 2 where the two do not match."""
 
 import math
 from dataclasses import dataclass
@@ -38,8 +38,8 @@ class CompareConfig:
 
 
 def of_v(a: Path, b: Path) -> tuple[str, str, int]:
-    """Returns the printout, the last line and the exit code of two V files. BadInput when they are of other coordinates
-    (another model, adapter or basis), so that no angle means anything."""
+    """Returns the printout, the last line and the exit code of two V files. BadInput when they are of other
+    coordinates (another model, adapter or basis), so that no angle means anything."""
     from tabulate import tabulate
 
     from projected_grpo.projection import SAME, compared, one_subspace

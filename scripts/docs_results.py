@@ -1,5 +1,5 @@
-"""Write docs/results.md, the tables of docs/rivals.md and docs/small.md, README's table and picture, and their plots, from
-docs/evidence, and docs/metrics.md from the schema of step files.
+"""Write docs/results.md, the tables of docs/interventions.md and docs/small.md, README's table and picture, and their
+plots, from docs/evidence, and docs/metrics.md from the schema of step files.
 
 From the repository's root: `just docs-results`.
 """
@@ -12,9 +12,9 @@ from matplotlib.figure import Figure
 from projected_grpo.ledger import step_file
 from projected_grpo.ledger.files import write_atomic
 from projected_grpo.ledger.rates import known_mean, number
+from projected_grpo.report.interventions import bench_of, hack_against_pass
 from projected_grpo.report.plots import all_plots, hack_rates, save
 from projected_grpo.report.results import Report, report_on
-from projected_grpo.report.rivals import bench_of, hack_against_pass
 from projected_grpo.report.tables import against, held_out_rate
 from projected_grpo.report.text import Table, between
 
@@ -104,19 +104,19 @@ def made() -> tuple[dict[Path, str], dict[str, Figure]]:
     pages = {
         DOCS / "metrics.md": metrics_markdown(),
         DOCS / "results.md": report.markdown(plots),
-        DOCS / "rivals.md": embedded(DOCS / "rivals.md", bench.table.markdown().strip()),
+        DOCS / "interventions.md": embedded(DOCS / "interventions.md", bench.table.markdown().strip()),
         DOCS / "small.md": embedded(DOCS / "small.md", small_table(small)),
         Path("README.md"): embedded(Path("README.md"), front_table(report)),
     }
     worlds = {"toy world": report, "small world (135 M)": small}
     front = {title: [g for g in found.groups if g.name in PICTURE] for title, found in worlds.items()}
-    return pages, {**plots, "rivals": hack_against_pass(bench.rows), "front": hack_rates(front)}
+    return pages, {**plots, "interventions": hack_against_pass(bench.rows), "front": hack_rates(front)}
 
 
 def main() -> None:
     pages, plots = made()
-    for place, text in pages.items():
-        write_atomic(place, text.encode())
+    for path, text in pages.items():
+        write_atomic(path, text.encode())
     for stem, figure in plots.items():
         save(figure, DOCS / "plots", stem)
     print("\n".join(map(str, [*pages, DOCS / "plots"])))

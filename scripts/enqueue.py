@@ -1,8 +1,7 @@
 """Run a chain of scripts: in a queue (pueue, Slurm), or in this terminal.
 
-Links that are done are skipped, those that wait or run are left alone, the rest is added. Run it again at any time: after a
-failure, a killed daemon or a reboot it adds what is missing, and cut runs are resumed.
-"""
+Links that are done are skipped, those that wait or run are left alone, the rest is added. Run it again at any time:
+after a failure, a killed daemon or a reboot it adds what is missing, and cut runs are resumed."""
 
 import os
 import shlex
@@ -25,8 +24,8 @@ LISTS = ("seeds", "bases", "arms")
 
 
 def flags_of(words: Sequence[str]) -> list[str]:
-    """Returns `preset=toy` as `--preset=toy`: the justfile's recipes are called with plain words. A field of LISTS takes
-    several values, with commas or spaces between them."""
+    """Returns `preset=toy` as `--preset=toy`: the justfile's recipes are called with plain words. A field of LISTS
+    takes several values, with commas or spaces between them."""
     out: list[str] = []
     for word in words:
         name, equals, value = word.partition("=")

@@ -1,4 +1,5 @@
-"""Write the policy of a finished training run as a Hugging Face folder: a PEFT LoRA or folded weights, with a model card."""
+"""Write the policy of a finished training run as a Hugging Face folder: a PEFT LoRA or merged weights, with a model
+card."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,8 +44,9 @@ class ExportConfig:
 
     run: Annotated[Path, tyro.conf.Positional]
     """Folder of a finished training run."""
-    form: Literal["auto", "folded", "peft"] = "auto"
-    """folded: whole weights. peft: a LoRA adapter, for runs with --adapter lora. auto: peft for a LoRA, else folded."""
+    form: Literal["auto", "merged", "peft"] = "auto"
+    """merged: whole weights. peft: a LoRA adapter, for runs with --adapter lora. auto: peft for a LoRA, else
+    merged."""
     step: int = 0
     """Step of a kept adapter (--keep-adapter-every); 0 = the final one."""
     out: NoPath = Path()
@@ -53,7 +55,7 @@ class ExportConfig:
 
 def write_folded(folder: Path, trained: "Trained") -> None:
     """Write the weights that the run sampled with."""
-    with trained.adapter.folded():
+    with trained.adapter.merged():
         write_model(folder, trained)
 
 
@@ -65,14 +67,15 @@ def write_model(folder: Path, trained: "Trained") -> None:
 
 
 def write_peft(folder: Path, trained: "Trained") -> None:
-    """Write A and B of every module as a PEFT LoRA with scale alpha / r = 1; a base that is made here goes to base/."""
+    """Write A and B of every module as a PEFT LoRA with scale alpha / r = 1; a base that is made here goes to
+    base/."""
     from peft import LoraConfig
     from safetensors.torch import save_file
 
-    from projected_grpo.worlds.models import BUILT
+    from projected_grpo.worlds.registry import MODELS
 
     base, rank, layers = trained.config.model, trained.config.lora_rank, trained.adapter.layers
-    if base in BUILT:
+    if base in MODELS:
         base = "base"
         write_model(folder / base, trained)
     tensors = {}
@@ -120,8 +123,8 @@ def main() -> int:
     trained = load_trained(config.run, config.step)
     kind = trained.adapter.kind
     if config.form == "peft" and kind != "lora":
-        raise BadInput(f"--form peft: {config.run} was trained with --adapter {kind}; use --form folded")
-    form = config.form if config.form != "auto" else "peft" if kind == "lora" else "folded"
+        raise BadInput(f"--form peft: {config.run} was trained with --adapter {kind}; use --form merged")
+    form = config.form if config.form != "auto" else "peft" if kind == "lora" else "merged"
     folder.mkdir(parents=True, exist_ok=True)
     (write_peft if form == "peft" else write_folded)(folder, trained)
     (folder / "README.md").write_text(card(folder, trained), "utf-8")

@@ -1,8 +1,8 @@
-"""Runs the whole pipeline on a tiny random model, one script after another in this process: V, verify, train, probe, UAT.
+"""Runs the whole pipeline on a tiny random model, one script after another in this process: V, verify, train, probe,
+UAT.
 
-Catches a broken path between any two parts. On random weights a verdict may honestly fail (exit code 1 or 3); bad input and
-crashes may not.
-"""
+Catches a broken path between any two parts. On random weights a verdict may honestly fail (exit code 1 or 3); bad
+input and crashes may not."""
 
 import sys
 from pathlib import Path

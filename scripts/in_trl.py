@@ -1,5 +1,5 @@
-"""Does hacking rise in TRL's own trainer, and with the callback? Replicates of the toy world, each without it and with it:
-the base, adapter, problems, reward and sizes of this project's runs, in TRL's loop.
+"""Does hacking rise in TRL's own trainer, and with the callback? Replicates of the toy world, each without it and
+with it: the base, adapter, problems, reward and sizes of this project's runs, in TRL's loop.
 
 A run that was cut goes on where it was; a finished one is left as it is. Exit code 1 where H1's thresholds for the
 reduction, the pass rate and compile rates do not hold on means (its other clauses need controls), 3 where TRL alone
@@ -33,7 +33,8 @@ class InTRLConfig:
 
 
 def run_arm(config: InTRLConfig, replicate: int, arm: str) -> list[dict[str, float]]:
-    """Returns the log of one run, a line per step: of a finished one from its file, else run on from its last checkpoint."""
+    """Returns the log of one run, a line per step: of a finished one from its file, else run on from its last
+    checkpoint."""
     from transformers.trainer_utils import get_last_checkpoint
 
     from projected_grpo.ledger.errors import BadInput
@@ -52,8 +53,8 @@ def run_arm(config: InTRLConfig, replicate: int, arm: str) -> list[dict[str, flo
 
 
 def trainer_of(config: InTRLConfig, replicate: int, arm: str, folder: Path) -> Any:
-    """Returns TRL's trainer on a replicate's base with this project's adapter. The arm `vanilla` is TRL alone; `projected`
-    has the callback, and nothing else is different."""
+    """Returns TRL's trainer on a replicate's base with this project's adapter. The arm `vanilla` is TRL alone;
+    `projected` has the callback, and nothing else is different."""
     import datasets
     import torch
     import trl

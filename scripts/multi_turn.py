@@ -1,5 +1,5 @@
-"""Traces of several turns: the model answers, sees whether its program compiles and what its own run_tests() did, and tries
-again."""
+"""Traces of several turns: the model answers, sees whether its program compiles and what its own run_tests() did, and
+tries again."""
 
 from projected_grpo.data.problems import check_problems
 from projected_grpo.ledger.folder import check_new

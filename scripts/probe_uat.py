@@ -1,9 +1,8 @@
-"""Verdicts T1 to T4, and T4's companion, from step files alone, with effect sizes and a random V beside V; T7 where a V of
---loss grpo was replayed too.
+"""Verdicts T1 to T4, and T4's companion, from step files alone, with effect sizes and a random V beside V; T7 where a
+V of --loss grpo was replayed too.
 
-Prints each verdict; writes all numbers (uat.txt, uat.json) and a histogram of cosines. Exit code: 0 all required PASS, 1 one
-FAILs, 3 one is NOT_EVALUABLE.
-"""
+Prints each verdict; writes all numbers (uat.txt, uat.json) and a histogram of cosines. Exit code: 0 all required
+PASS, 1 one FAILs, 3 one is NOT_EVALUABLE."""
 
 from pathlib import Path
 

@@ -1,5 +1,5 @@
-"""V extracted again from the trained adapters of a finished run: does the V that it used still point hack-ward there, or
-have its coordinates moved away from under it? Written to re_extracted.json in the run; T6 reads it."""
+"""V extracted again from the trained adapters of a finished run: does the V that it used still point hack-ward there,
+or have its coordinates moved away from under it? Written to re_extracted.json in the run; T6 reads it."""
 
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,9 +1,8 @@
 """Grade a step directory again: a confusion table of old against new labels, and every disagreement.
 
 Reads step files of this project or the published layout (prompt_NNNN.jsonl.gz). A published problem that is not among
---problems has no tests here: its completions are then compared by `hacked` alone, which needs none. Exit code 0 when all
-agree, 1 when any does not.
-"""
+--problems has no tests here: its completions are then compared by `hacked` alone, which needs none. Exit code 0 when
+all agree, 1 when any does not."""
 
 import re
 from collections import Counter

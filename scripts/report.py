@@ -1,5 +1,5 @@
-"""Write report.html, one self-contained page of a folder of runs: verdicts, tables, plots, and rollouts to browse. Exit
-code 0 once it is written; `results` and `probe_uat` judge."""
+"""Write report.html, one self-contained page of a folder of runs: verdicts, tables, plots, and rollouts to browse.
+Exit code 0 once it is written; `results` and `probe_uat` judge."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,9 +24,8 @@ def main() -> None:
     config = cli.parse_plain(ReportConfig, __doc__)
     from projected_grpo.report.page import page
     from projected_grpo.report.results import report_on
-    from projected_grpo.worlds.toy_programs import CLASSIFIERS
 
-    report = report_on(config.dir, CLASSIFIERS)
+    report = report_on(config.dir)
     text = page(report).encode()
     write_atomic(config.dir / "report.html", text)
     bottom_line(config.dir / "report.html", "⚪", f"{len(report.groups)} arms, a page of {len(text) / 1e6:.1f} MB")

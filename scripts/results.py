@@ -20,20 +20,21 @@ class ResultsConfig:
     dirs: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="DIR")]
     """Directory with finished runs, at any depth, or a file that they are kept in: NAME.runs.jsonl.gz.
     Several of them only with --out NAME.runs.jsonl.gz."""
-    only: Literal["", "rivals", "channels"] = ""
-    """rivals: every arm in one table and plot, by held-out rates. channels: each auxiliary loss with and without it."""
+    only: Literal["", "interventions", "channels"] = ""
+    """interventions: every arm in one table and plot, by held-out rates. channels: each auxiliary loss with and
+    without it."""
     out: NoPath = Path()
-    """Directory for the tables, numbers and plots; what is there is replaced. Empty: results (or rivals, channels) in DIR;
-    of a file NAME.runs.jsonl.gz, out/results/NAME. A file NAME.runs.jsonl.gz: keep the runs in it, and judge nothing."""
+    """Directory for the tables, numbers and plots; what is there is replaced. Empty: results (or interventions,
+    channels) in DIR; of a file NAME.runs.jsonl.gz, out/results/NAME. A file NAME.runs.jsonl.gz: keep the runs in it,
+    and judge nothing."""
     require: tuple[Literal["H1", "T5"], ...] = ()
     """Verdicts that decide the exit code. Empty: all that are judged."""
 
 
 def main() -> int:
     config = cli.parse_plain(ResultsConfig, __doc__)
-    from projected_grpo.report import channels, results, rivals
+    from projected_grpo.report import channels, interventions, results
     from projected_grpo.verdicts.run_summaries import is_summary, runs_at, write_summaries
-    from projected_grpo.worlds.toy_programs import CLASSIFIERS
 
     if config.require and (config.only or is_summary(config.out)):
         raise BadInput(
@@ -42,7 +43,7 @@ def main() -> int:
     if not config.dirs:
         raise BadInput("missing: a directory of runs, as in `just results out/toy`")
     if is_summary(config.out):
-        studies = [(place, runs_at(place, CLASSIFIERS)) for place in config.dirs]
+        studies = [(path, runs_at(path)) for path in config.dirs]
         kept = write_summaries(config.out, *studies)
         lost = [f"left out: {path}: {why}" for _, found in studies for path, why in found.left_out]
         print(*lost, sep="\n")
@@ -50,14 +51,14 @@ def main() -> int:
         return 0
     if len(config.dirs) > 1:
         raise BadInput(f"{len(config.dirs)} directories: only --out NAME.runs.jsonl.gz takes several together")
-    place = config.dirs[0]
+    path = config.dirs[0]
     if config.only:
-        found = runs_at(place)
-        made = channels.output(found) if config.only == "channels" else rivals.bench_of(found).output()
+        found = runs_at(path)
+        made = channels.output(found) if config.only == "channels" else interventions.bench_of(found).output()
     else:
-        made = results.output(results.report_on(place, CLASSIFIERS), config.require)
+        made = results.output(results.report_on(path), config.require)
     name = config.only or "results"
-    usual = place / name if place.is_dir() else Path("out") / name / place.name.partition(".")[0]
+    usual = path / name if path.is_dir() else Path("out") / name / path.name.partition(".")[0]
     out = config.out if config.out != Path() else usual
     made.write(out)
     print(made.text)

@@ -1,5 +1,5 @@
-"""Serve a model of this machine, or several builds of it, as an OpenAI-compatible endpoint (`transformers serve`), until
-Ctrl-C; or for as long as the command after `--` runs, whose exit code is then this one's."""
+"""Serve a model of this machine, or several builds of it, as an OpenAI-compatible endpoint (`transformers serve`),
+until Ctrl-C; or for as long as the command after `--` runs, whose exit code is then this one's."""
 
 import signal
 import subprocess
@@ -22,8 +22,8 @@ class ServeConfig:
     """What to serve, and where."""
 
     model: Annotated[str, tyro.conf.Positional]
-    """`tiny`, `tiny-answering`, `toy`, `toy-deep`, `small`, `small-more`, `small-shipped` (built or fetched on first use),
-    or a folder of a model."""
+    """`tiny`, `tiny-answering`, `toy`, `toy-deep`, `small`, `small-more`, `small-shipped` (built or fetched on first
+    use), or a folder of a model."""
     port: int = 8000
     """On 127.0.0.1."""
     seeds: tuple[int, ...] = (Common.base_seed,)
@@ -47,10 +47,11 @@ def main() -> int:
 
     from projected_grpo.ledger.files import write_atomic
     from projected_grpo.traces.local_server import served, table_of
-    from projected_grpo.worlds.models import BUILT, folder_of
+    from projected_grpo.worlds.models import folder_of
+    from projected_grpo.worlds.registry import MODELS
 
     name = Path(config.model).name
-    if len(config.seeds) > 1 and config.model not in BUILT:
+    if len(config.seeds) > 1 and config.model not in MODELS:
         raise BadInput(
             f"--seeds {config.seeds}: {config.model} is one model; only those that are built here have seeds"
         )

@@ -35,7 +35,8 @@ class ShowConfig:
     what: Annotated[str, tyro.conf.Positional]
     """A run's folder, or `problems`, or `pairs`."""
     which: Annotated[str, tyro.conf.Positional] = ""
-    """Of a run the step; else the source, as for --problems or --pairs: `builtin`, `toy`, `small-held-out`, a file."""
+    """Of a run the step; else the source, as for --problems or --pairs: `builtin`, `toy`, `small-held-out`, a
+    file."""
     one: Annotated[str, tyro.conf.Positional] = ""
     """A row of the step, or a problem's or pair's number or name. Empty: a line each."""
     kinds: Literal["", "hack", "hacked", "gt", "form"] = ""

@@ -1,5 +1,5 @@
-"""Trains one arm on the tiny model twice, with a cold and a warm cache, and compares the runs number by number: a cache may
-change nothing."""
+"""Trains one arm on the tiny model twice, with a cold and a warm cache, and compares the runs number by number: a
+cache may change nothing."""
 
 import sys
 import tempfile

@@ -1,5 +1,6 @@
-"""Preference pairs from the disagreement of frozen teachers: what `train --trace-weight` learns from. The teachers' rollouts
-of the student's problems vote, or their answers at each state of the student's traces (`just ask-teachers`)."""
+"""Preference pairs from the disagreement of frozen teachers: what `train --trace-weight` learns from. The teachers'
+rollouts of the student's problems vote, or their answers at each state of the student's traces (`just
+ask-teachers`)."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,8 +18,8 @@ class TracePairsConfig:
     """Whose rollouts are replayed, and who votes."""
 
     student: Path
-    """Folder of the student's rollouts: a pool of `just probe-teacher-pool` (`--teacher ''`: of the model as it is), or a
-    run of `just train`. Or a trace file of `just multi-turn` or `just traces`, with --answers."""
+    """Folder of the student's rollouts: a pool of `just probe-teacher-pool` (`--teacher ''`: of the model as it is),
+    or a run of `just train`. Or a trace file of `just multi-turn` or `just traces`, with --answers."""
     out: Path
     """File to write: .jsonl, or .jsonl.gz. Must not exist yet, or hold the very same pairs."""
     teachers: tuple[Path, ...] = ()

@@ -22,8 +22,8 @@ class TracesConfig:
     to: Literal["ours", "verifiers", "openenv"] = "ours"
     """`ours`: a trace file. `verifiers`: traces.jsonl of episodes. `openenv`: results.jsonl and metadata.json."""
     out: NoPath = Path()
-    """Trace file, or folder for another format. Empty: out/traces/NAME.jsonl.gz or NAME-FORMAT; a trace file is then only
-    read."""
+    """Trace file, or folder for another format. Empty: out/traces/NAME.jsonl.gz or NAME-FORMAT; a trace file is then
+    only read."""
 
 
 def main() -> None:
@@ -38,16 +38,16 @@ def main() -> None:
         raise BadInput(f"{config.what}: no traces in it")
     name = config.what.resolve().name.removesuffix(".jsonl.gz")
     default = Path("out/traces", f"{name}.jsonl.gz" if config.to == "ours" else f"{name}-{config.to}")
-    place = config.out if config.out != Path() else default
+    path = config.out if config.out != Path() else default
     if config.to != "ours":
-        export(config.to, place, header, traces)
+        export(config.to, path, header, traces)
     elif of_run or config.out != Path():
-        write_traces(place, header, traces)
+        write_traces(path, header, traces)
     else:
-        place = config.what
+        path = config.what
     n, turns = len(traces), sum(len(t.steps) for t in traces)
     said = f"{n} traces of {turns} turns, {sum(len(t.steps) > 1 for t in traces)} with two or more"
-    bottom_line(place, "🟢", said, [
+    bottom_line(path, "🟢", said, [
         ["model", "from", "traces", "turns", "last_reward"],
         [header.model, header.made_by, n, turns, sum(t.steps[-1].reward for t in traces) / n],
     ])  # fmt: skip

@@ -1,4 +1,5 @@
-"""Several replicas of a training run on this machine, that average what they have learned every H steps (docs/queue.md)."""
+"""Several replicas of a training run on this machine, that average what they have learned every H steps
+(docs/queue.md)."""
 
 import sys
 

@@ -1,5 +1,5 @@
-"""train.py on N GPUs (or processes) of this machine, to the numbers of one (docs/queue.md): its arguments are read once,
-before N processes read them, and then torchrun takes this process's place."""
+"""train.py on N GPUs (or processes) of this machine, to the numbers of one (docs/queue.md): its arguments are read
+once, before N processes read them, and then torchrun takes this process's place."""
 
 import os
 import sys

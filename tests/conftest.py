@@ -1,4 +1,5 @@
-"""Loads the fixtures of harness.py, but not in the process that only hands tests out (pytest -n): torch takes seconds."""
+"""Loads the fixtures of harness.py, but not in the process that only hands tests out (pytest -n): torch takes
+seconds."""
 
 
 def pytest_configure(config):

@@ -35,8 +35,8 @@ def facts(arm, seed, steps, **changed):
 def run(
     arm, seed, *, hack=None, held_out=(0.2, 0.3), tested=(TESTED, TESTED), rows=(), length=None, place="", **changed
 ):
-    """A finished run of three of its replicate's onsets; vanilla hacks from its onset on. `hack`: from the first step on;
-    `rows`: of its series; `held_out`: gt_pass before and after; the rest: of its manifest."""
+    """A finished run of three of its replicate's onsets; vanilla hacks from its onset on. `hack`: from the first step
+    on; `rows`: of its series; `held_out`: gt_pass before and after; the rest: of its manifest."""
     onset, end = ONSETS[seed], ENDS[arm] if hack is None else hack
     steps = length or 3 * onset
     # The mean of steps t-9 to t is first above one half at t = onset: six of the ten are at .85.

@@ -1,4 +1,5 @@
-"""Shapes and types are checked in every module that states a shape (jaxtyping + beartype); the tiny model is built once."""
+"""Shapes and types are checked in every module that states a shape (jaxtyping + beartype); the tiny model is built
+once."""
 
 import copy
 import functools
@@ -21,8 +22,8 @@ SRC = Path(__file__).resolve().parents[1] / "src"
 SHAPED = sorted(
     ".".join(p.relative_to(SRC).with_suffix("").parts) for p in SRC.rglob("*.py") if "jaxtyping" in p.read_text()
 )
-"""Modules that state a shape. Checked, a function of a line is four times as slow, and elsewhere such functions are called a
-million times (tasks drawn, rows judged); their types are ty's to check."""
+"""Modules that state a shape. Checked, a function of a line is four times as slow, and elsewhere such functions are
+called a million times (tasks drawn, rows judged); their types are ty's to check."""
 install_import_hook(SHAPED, "beartype.beartype")
 
 import torch  # noqa: E402 - after the hook
@@ -34,7 +35,7 @@ from projected_grpo.ledger.files import built_once  # noqa: E402
 from projected_grpo.projection import overall, profile  # noqa: E402
 from projected_grpo.rollout.draw import draw  # noqa: E402
 from projected_grpo.run import cli  # noqa: E402
-from projected_grpo.run.session import Session  # noqa: E402
+from projected_grpo.run.run_folder import RunFolder  # noqa: E402
 from projected_grpo.worlds.models import load_model  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -75,7 +76,8 @@ def run_script(name, *args):
 
 @pytest.fixture(scope="session")
 def made(cache):
-    """Returns the folder that a script writes with these arguments on the tiny model, run once a session. Read only."""
+    """Returns the folder that a script writes with these arguments on the tiny model, run once a session. Read
+    only."""
 
     def make(name, *args):
         argv = [name, "tiny", *map(str, args)]
@@ -96,7 +98,8 @@ FEW = ("--modes", "assert_true", "weak_assert")
 
 @pytest.fixture(scope="session")
 def vhack_file(made):
-    """Returns the file of the tiny model's V of few pairs, made by the real script once a session; `control` says which."""
+    """Returns the file of the tiny model's V of few pairs, made by the real script once a session; `control` says
+    which."""
     extract = ("extract_vhack_grad", *FEW, "--control")
     return lambda control="none", *args: made(*extract, control, *args) / "vhack.safetensors"
 
@@ -187,8 +190,8 @@ def tensor(nested, dtype=torch.float64):
 
 @contextmanager
 def by_autograd(adapter):
-    """Every layer by the definition, x (W + delta_weight(theta))^T + b, differentiated by autograd: none of this project's
-    own backward passes."""
+    """Every layer by the definition, x (W + delta_weight(theta))^T + b, differentiated by autograd: none of this
+    project's own backward passes."""
 
     def plainly(layer, x):
         change = layer.delta_weight(layer.theta) if layer.enabled else 0.0
@@ -230,8 +233,8 @@ def put(adapter, values=None):
 
 @contextmanager
 def cut_after(steps):
-    """A run in it is interrupted (Ctrl-C) before it takes one step more."""
-    taken, real = [], Session.take
+    """A run in it is interrupted (Ctrl-C) before it writes one step more."""
+    taken, real = [], RunFolder.write
 
     def interrupted(self, *rest, **kwargs):
         if len(taken) == steps:
@@ -240,7 +243,7 @@ def cut_after(steps):
         return taken[-1]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Session, "take", interrupted)
+        patch.setattr(RunFolder, "write", interrupted)
         yield
 
 

@@ -1,8 +1,7 @@
 """Worlds without any difference between the kinds, and with one of known size, in which T4's two tests are tried.
 
-A world draws who is of which kind, how long each rollout is and what its value is. Values have a level per problem and a
-length effect. Seeded: the same numbers each time.
-"""
+A world draws who is of which kind, how long each rollout is and what its value is. Values have a level per problem
+and a length effect. Seeded: the same numbers each time."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -105,8 +104,8 @@ def designs_of(world, draws, rng):
 
 
 def rejection(world, *, draws=200, g=0.0):
-    """How often each test says that the high kind is higher, where it is higher by g standard deviations (the root of the
-    mean of both kinds' variances, mean over draws). `passes`: all that T4 asks."""
+    """How often each test says that the high kind is higher, where it is higher by g standard deviations (the root of
+    the mean of both kinds' variances, mean over draws). `passes`: all that T4 asks."""
     found = {test: [] for test in ("matched", "passes")}
     for high, design, values in designs_of(world, draws, np.random.default_rng(SEED)):
         sd = np.sqrt((values[high].var(0, ddof=1) + values[~high].var(0, ddof=1)) / 2)  # g's denominator

@@ -1,4 +1,5 @@
-"""A real pueue daemon and a real Slurm cluster on this machine, each in a folder of its own, to be killed and restarted.
+"""A real pueue daemon and a real Slurm cluster on this machine, each in a folder of its own, to be killed and
+restarted.
 
 `missing(backend)` says exactly what the machine lacks.
 """
@@ -109,8 +110,8 @@ class SlurmWorld:
 
     backend = Slurm()
     saves_every = 5.5
-    """Seconds. slurmctld writes what has changed within 5; killed sooner, it forgets the newest jobs, or that they have
-    begun, and drains their nodes."""
+    """Seconds. slurmctld writes what has changed within 5; killed sooner, it forgets the newest jobs, or that they
+    have begun, and drains their nodes."""
 
     def __init__(self, folder, monkeypatch):
         self.folder = folder

@@ -1,8 +1,7 @@
 """A replica that a test paces: scripts/train.py, which waits for leave before it starts and before each step.
 
-Beside the group's folder: `stop_K` keeps replica K from starting, `steps_K` holds how many steps it may take. What each
-brings to a round is kept in `local_K_R.pt`: the test averages it by itself.
-"""
+Beside the group's folder: `stop_K` keeps replica K from starting, `steps_K` holds how many steps it may take. What
+each brings to a round is kept in `local_K_R.pt`: the test averages it by itself."""
 
 import sys
 import time
@@ -14,7 +13,7 @@ from parallel_scenarios import rewarding_tokens
 
 from projected_grpo.replicas.rounds import Rounds
 from projected_grpo.run import cli
-from projected_grpo.run.session import Session
+from projected_grpo.run.sources import GroupSource
 
 LOOK_S = 0.05
 number = sys.argv[sys.argv.index("--replica") + 1]
@@ -22,19 +21,19 @@ home = Path(sys.argv[len(sys.argv) - 1 - sys.argv[::-1].index("--out") + 1]).par
 
 
 def main():
-    take, hold = Session.take, Rounds.hold
+    groups, hold = GroupSource.groups, Rounds.hold
 
-    def paced(self, step, *rest, **kwargs):
+    def paced(self, step):
         while int((home / f"steps_{number}").read_text()) <= step:
             time.sleep(LOOK_S)
-        return take(self, step, *rest, **kwargs)
+        return groups(self, step)
 
     def kept(self, *, brings):
         before = {"origin": self.origin.detach().clone(), "local": self.local()}
         hold(self, brings=brings)
         torch.save({**before, "after": self.origin.detach()}, home / f"local_{number}_{self.round}.pt")
 
-    Session.take, Rounds.hold = paced, kept
+    GroupSource.groups, Rounds.hold = paced, kept
     while (home / f"stop_{number}").exists():
         time.sleep(LOOK_S)
     with rewarding_tokens():  # random weights write no code: all would be paid alike, and nothing be learned

@@ -73,7 +73,7 @@ def test_the_summed_gradient_equals_upstream_with_few_tokens_and_with_many(upstr
 @pytest.mark.parametrize("kind", ["antipasto", "lora"])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_zero_is_the_base_model_bit_for_bit(cache, dtype, kind):
-    """And so is an adapter that is off, whether the weights are folded or not."""
+    """And so is an adapter that is off, whether the weights are merged or not."""
     loaded = load_model("tiny", dtype, "cpu", 41, cache)
     with torch.no_grad():
         base = logits(loaded)
@@ -83,7 +83,7 @@ def test_zero_is_the_base_model_bit_for_bit(cache, dtype, kind):
         assert not torch.equal(logits(loaded), base)
         with adapter.disabled():
             assert torch.equal(logits(loaded), base)
-        with adapter.folded(), adapter.disabled():
+        with adapter.merged(), adapter.disabled():
             assert torch.equal(logits(loaded), base)
         assert not torch.equal(logits(loaded), base)
 
@@ -93,7 +93,7 @@ def test_every_linear_is_adapted_and_the_old_weights_come_back_even_when_the_rol
     assert sum(p.requires_grad for p in tiny.model.parameters()) == len(adapter.sizes)
     shake(adapter)
     before = {n: m.weight.clone() for n, m in adapter.layers.items()}
-    with pytest.raises(RuntimeError, match="boom"), adapter.folded():  # noqa: PT012 - what is folded, and a fault in it
+    with pytest.raises(RuntimeError, match="boom"), adapter.merged():  # noqa: PT012 - what is merged, and a fault in it
         assert any(not torch.equal(m.weight, before[n]) for n, m in adapter.layers.items())
         raise RuntimeError("boom")
     assert all(torch.equal(m.weight, before[n]) for n, m in adapter.layers.items())
@@ -187,7 +187,7 @@ def total_of(loaded, adapter):
 def test_the_summed_gradient_is_the_same_where_weights_are_folded(tiny64, adapter64):
     shake(adapter64, seed=5)
     apart = total_of(tiny64, adapter64)
-    with adapter64.folded():
+    with adapter64.merged():
         total_of(tiny64, adapter64)
         assert adapter64.kind == "lora" or all(p.grad is None for p in adapter64.vectors.values()), "gathered first"
     for name, g in adapter64.gradient().items():
@@ -197,13 +197,14 @@ def test_the_summed_gradient_is_the_same_where_weights_are_folded(tiny64, adapte
 
 @pytest.mark.parametrize(("dtype", "kind"), [("float32", "antipasto"), ("bfloat16", "antipasto"), ("float32", "lora")])
 def test_the_trained_policy_is_the_sampled_one_to_the_bit(cache, dtype, kind):
-    """Folded for sampling, or for a step, or folded anew at every pass: the same weights, so the same log-probabilities."""
+    """Merged for sampling, or for a step, or merged anew at every pass: the same weights, so the same
+    log-probabilities."""
     loaded = load_model("tiny", dtype, "cpu", 41, cache)
     adapter = attached(kind, loaded, cache / "svd")
     shake(adapter, scale=1e-3)
-    with torch.no_grad(), adapter.folded():
+    with torch.no_grad(), adapter.merged():
         sampled = logits(loaded)
-    with adapter.folded():
+    with adapter.merged():
         trained = logits(loaded)
     assert trained.requires_grad
     assert torch.equal(sampled, trained)

@@ -1,8 +1,7 @@
-"""In bfloat16 the adapter's term reaches the output, the gradient and the folded weight whole, however small it is.
+"""In bfloat16 the adapter's term reaches the output, the gradient and the merged weight whole, however small it is.
 
-The gain of a way of computing is <what it adds, the exact term> / <the exact term, the exact term>, exact in float64: 1 when
-the term arrives, 0 when it is rounded away.
-"""
+The gain of a way of computing is <what it adds, the exact term> / <the exact term, the exact term>, exact in float64:
+1 when the term arrives, 0 when it is rounded away."""
 
 import math
 
@@ -90,7 +89,7 @@ def test_the_term_arrives_whole_in_both_passes(kind):
 def folded_gain(kind, size):
     layer = linear_of(kind, 1280, 1024)
     move(layer, size)
-    return gain(layer.folded_weight(layer.theta).double() - layer.weight.double(), exact_change(layer))
+    return gain(layer.merged_weight(layer.theta).double() - layer.weight.double(), exact_change(layer))
 
 
 @pytest.mark.slow

@@ -28,8 +28,8 @@ def seen(t=1, cached=9):
 @pytest.mark.parametrize(("heads", "kv_heads"), [(4, 2), (6, 2), (3, 3), (4, 1)])
 @pytest.mark.parametrize(("attend", "t", "cached"), [(packed_sdpa, 1, 9), (fused_sdpa, 5, 5)])
 def test_each_query_head_attends_to_the_keys_of_its_group(tiny, attend, t, cached, heads, kv_heads):
-    """One new token with a mask, and whole rows without: against softmax written out, head by head. The sneaky fail: query
-    heads shared out in another order."""
+    """One new token with a mask, and whole rows without: against softmax written out, head by head. The sneaky fail:
+    query heads shared out in another order."""
     query, key, value = states(heads, kv_heads, t, cached)
     mask = seen() if t == 1 else None
     got, _ = attend(tiny.model.model.layers[0].self_attn, query, key, value, mask, scaling=0.3)

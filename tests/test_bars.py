@@ -1,10 +1,13 @@
 """The bars of the toy models."""
 
+from dataclasses import replace
+
 import pytest
 
 from projected_grpo.ledger.folder import read_manifest
 from projected_grpo.ledger.step_file import read_run
-from projected_grpo.worlds.bars import BARS, held_to_bars
+from projected_grpo.worlds.bars import compared_with_bars
+from projected_grpo.worlds.registry import WORLDS
 
 
 def rows(n, *, form=1.0, gt=0.5, pure=0.01, both=0.01):
@@ -19,7 +22,10 @@ def rows(n, *, form=1.0, gt=0.5, pure=0.01, both=0.01):
 
 
 def states(source, data):
-    return {v.name.removeprefix(f"{source} "): v.status for v in held_to_bars("toy", source, data)}
+    return {
+        v.name.removeprefix(f"{source} "): v.status
+        for v in compared_with_bars(source, WORLDS["toy"].bars[source], data)
+    }
 
 
 def test_a_good_base_passes_and_each_bar_turns_red_by_itself():
@@ -42,7 +48,7 @@ def test_a_teacher_needs_both_kinds_of_hack():
 @pytest.mark.parametrize(("flags", "stages"), [((), ["base", "teacher"]), (("--base-only",), ["base"])])
 def test_each_model_that_is_built_is_held_to_its_bars(script, tmp_path, monkeypatch, flags, stages):
     """Random weights miss them all: exit code 1, and every model's rollouts on disk."""
-    monkeypatch.setitem(BARS, "tiny", BARS["toy"])
+    monkeypatch.setitem(WORLDS, "tiny", replace(WORLDS["tiny"], bars=WORLDS["toy"].bars))
     short = ("--problems", "builtin", "--n-problems", "1", "--group-size", "2", "--max-new", "4")
     code, said, _ = script("build_base", "toy", "--model", "tiny", *short, *flags, "--out", str(tmp_path / "base"))
     assert (code, len(read_run(tmp_path / "base"))) == (1, len(stages))

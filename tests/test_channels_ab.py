@@ -43,8 +43,8 @@ def run(seed, gt, *, on=True, arm="vanilla", hack=0.25, steps=STEPS, energy=0.1,
 
 
 def replicates(gains=(5.0, 6.0, 7.0), *, of_first=None, **with_it):
-    """Runs without the channel, then as many with it: pass@1 goes from .5 up by these points. `of_first`: of the first of
-    those with it; the rest: of each of them."""
+    """Runs without the channel, then as many with it: pass@1 goes from .5 up by these points. `of_first`: of the
+    first of those with it; the rest: of each of them."""
     first = {**with_it, **(of_first or {})}
     runs = [run(seed, 0.5, on=False) for seed in range(len(gains))]
     return runs + [run(s, 0.5 + g / 100, **(first if s == 0 else with_it)) for s, g in enumerate(gains)]
@@ -145,7 +145,8 @@ def pool(folder, texts, *, prompt=(1, 2), tokenizer="t", truncated=False, **mani
 
 
 def pools(tmp_path, **last):
-    """A student that says c, then d, and three voters: a, b, a, then all d, white space aside. `last`: of the last one."""
+    """A student that says c, then d, and three voters: a, b, a, then all d, white space aside. `last`: of the last
+    one."""
     said = {"s": ["c", "d"], "x": ["a", "d "], "y": ["b", "d"], "z": ["a", "d"]}
     return [pool(tmp_path / name, texts, **(last if name == "z" else {})) for name, texts in said.items()]
 

@@ -1,5 +1,5 @@
-"""Each channel's loss and gradient against upstream's own numbers, to 1e-9 in float64. Where a case says what a common
-mistake gives, the channel is not that."""
+"""Each channel's loss and gradient against upstream's own numbers, to 1e-9 in float64. Where a case says what a
+common mistake gives, the channel is not that."""
 
 import dataclasses
 import pkgutil
@@ -136,8 +136,8 @@ BY_UPSTREAM = (-1.1776493952825406, [-2.8236493952825406, 0.25, 0.36, -1.2])
 
 
 def test_dppo_is_a_custom_loss_of_prime_rl_as_it_stands():
-    """The import path that docs/channels.md names, set up as `setup_rl_loss_fn` does (loss.py:262-272) and called with the
-    fields of upstream's LossInputs, its weights among them."""
+    """The import path that docs/channels.md names, set up as `setup_rl_loss_fn` does (loss.py:262-272) and called
+    with the fields of upstream's LossInputs, its weights among them."""
     loss_fn = pkgutil.resolve_name("projected_grpo.channels.dppo.dppo")
     inputs = sequence(WEIGHTED)
     inputs.loss_weights = tensor(WEIGHTS)

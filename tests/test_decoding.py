@@ -1,5 +1,5 @@
-"""Sampling records what it did; both decoders give the same numbers, and the one for CUDA graphs does nothing that a graph
-cannot hold."""
+"""Sampling records what it did; both decoders give the same numbers, and the one for CUDA graphs does nothing that a
+graph cannot hold."""
 
 import pytest
 import torch
@@ -36,7 +36,7 @@ def test_recorded_logps_are_those_that_training_computes(tiny, antipasto, temper
     shake(antipasto)
     if checkpointing:
         enable_checkpointing(tiny.model)
-    with antipasto.folded():
+    with antipasto.merged():
         sampled = sample_tokens(tiny, PROMPTS, 2, SamplingParams(12, temperature, 0.9, 50), KEYS)
     assert_recorded(tiny, sampled, temperature)
 
@@ -73,7 +73,7 @@ def test_rows_that_ended_leave_and_the_others_stay_what_they_are(tiny, antipasto
     """The sneaky fail: a cache, a mask or a record that keeps the order of before, also where the cache has grown."""
     monkeypatch.setattr(decoding, "ROOM", room)
     shake(antipasto)
-    with antipasto.folded():
+    with antipasto.merged():
         sampled = sample_tokens(tiny, PROMPTS, 4, SamplingParams(9, 1.0), KEYS)
     assert_recorded(tiny, sampled)
     assert ending[0] == 12
@@ -106,7 +106,7 @@ def test_the_fixed_decoder_samples_what_the_growing_one_does(tiny, antipasto, en
     for kind in (GrowingDecoder, FixedDecoder):
         monkeypatch.setattr(rollout, "decoder_for", kind)
         ending.clear()  # both sides end their rows at the same calls
-        with antipasto.folded():
+        with antipasto.merged():
             found.append(sample_tokens(tiny, PROMPTS, 4, SamplingParams(14, 1.0, 0.9), KEYS))
     growing, fixed = found
     assert [t for t, _ in fixed] == [t for t, _ in growing]

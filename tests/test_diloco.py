@@ -1,5 +1,6 @@
-"""Three replicas as real processes on the tiny model, through `just train-diloco`'s own launcher and a real lighthouse: one
-is killed, one is late, the others go on, and nothing is lost but what the killed one did since its last round."""
+"""Three replicas as real processes on the tiny model, through `just train-diloco`'s own launcher and a real
+lighthouse: one is killed, one is late, the others go on, and nothing is lost but what the killed one did since its
+last round."""
 
 import os
 import signal
@@ -138,7 +139,8 @@ def test_the_average_is_the_average(lived):
 
 @pytest.mark.slow
 def test_nothing_is_lost_but_the_killed_ones_steps_since_its_last_round(lived, cache):
-    """Every step that a replica has on disk is in a round; the killed one took its third anew. What is there loads."""
+    """Every step that a replica has on disk is in a round; the killed one took its third anew. What is there
+    loads."""
     assert [len(read_run(lived.run(k))) for k in range(3)] == [10, 6, 8]
     for k in range(3):
         manifest = read_manifest(lived.run(k))

@@ -63,8 +63,8 @@ def test_v_is_of_one_active_lora(tiny):
 @pytest.mark.parametrize("kind", ["peft", *(pytest.param(k, marks=pytest.mark.slow) for k in ("antipasto", "lora"))])
 @pytest.mark.parametrize(("target", "gate"), [("update", "no_gate"), ("grad", "one_sided"), ("none", "no_gate")])
 def test_three_steps_are_the_projects_own_bit_for_bit(tiny, cache, monkeypatch, kind, target, gate):
-    """With the same coordinates, gradients and V: parameters and optimizer equal in every bit, the columns to rounding. Of
-    PEFT's LoRA A and B are flattened per module."""
+    """With the same coordinates, gradients and V: parameters and optimizer equal in every bit, the columns to
+    rounding. Of PEFT's LoRA A and B are flattened per module."""
     clip = 0.0 if kind == "peft" else 1e-3  # its norm is summed over A and B: clipped, the last bits are others
     plain = copy.deepcopy(tiny.model)
     adapter = attach_antipasto(tiny.model, cache / "svd") if kind == "antipasto" else attach_lora(tiny.model, 4, 41)

@@ -109,8 +109,8 @@ def test_the_experts_and_the_routers_gradients_are_autograds_of_the_mixtures_def
 
 
 def test_the_seed_by_hand_and_how_much_of_the_teacher_it_keeps(tiny, antipasto):
-    """U, V the identity: of ((3, 4), (0, 5)) the diagonal is (3, 5), 34 of 50 of its energy. A change that is an adapter's
-    own is kept whole, and the folded expert is that teacher."""
+    """U, V the identity: of ((3, 4), (0, 5)) the diagonal is (3, 5), 34 of 50 of its energy. A change that is an
+    adapter's own is kept whole, and the merged expert is that teacher."""
     eye = torch.eye(2)
     assert on_singular_directions(torch.tensor([[3.0, 4.0], [0.0, 5.0]]), eye, eye).tolist() == [3.0, 5.0]
     shake(antipasto, scale=0.3)
@@ -138,7 +138,7 @@ def test_deployed_the_seeded_expert_has_no_part_and_the_rest_adds_up_to_one(tiny
     ids = torch.tensor([[5, 6, 7, 20]])
 
     def logits(context):
-        with torch.no_grad(), context(), page.routed((5, 6, 7)), antipasto.folded():
+        with torch.no_grad(), context(), page.routed((5, 6, 7)), antipasto.merged():
             return tiny.model(input_ids=ids).logits
 
     deployed, trained, alone = logits(page.deployed), logits(page.training), logits(page.only_part)

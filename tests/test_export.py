@@ -1,4 +1,5 @@
-"""`just export`: what is loaded from the folder is the run's own policy, bit for bit; an unfinished run is refused."""
+"""`just export`: what is loaded from the folder is the run's own policy, bit for bit; an unfinished run is
+refused."""
 
 import shutil
 from pathlib import Path
@@ -54,7 +55,7 @@ def test_what_is_loaded_is_the_policy_bit_for_bit(cache, tmp_path, kind, write, 
     config = TrainConfig(model="tiny", adapter=kind, lora_rank=4, dtype=dtype)
     write(tmp_path, Trained(Path("run"), config, {}, loaded, adapter, 3))
     found = logps(loaded_from(tmp_path, dtype))
-    with adapter.folded():
+    with adapter.merged():
         assert torch.equal(found, logps(loaded.model))
     with adapter.disabled():  # the sneaky fail: the base, which any loader would give
         assert not torch.equal(found, logps(loaded.model))
@@ -68,9 +69,9 @@ def test_a_run_is_exported_whole_and_an_unfinished_one_is_refused(script, made, 
         out = tmp_path / f"released_{step}"
         code, told, err = script("export", run, "--step", step, "--out", out)
         assert (code, err) == (0, "")
-        assert f"run after {step or 3} steps, as folded" in told
+        assert f"run after {step or 3} steps, as merged" in told
         own = load_trained(run, step)
-        with own.adapter.folded():
+        with own.adapter.merged():
             assert torch.equal(logps(loaded_from(out, "float32")), logps(own.loaded.model))
         text = (out / "README.md").read_text("utf-8")
         assert "may have learned to hack" in text

@@ -1,5 +1,6 @@
-"""docs/extending.md, executed: every entry goes into a copy of the source tree, every new page is written there, then every
-command is run, in the order of the document. What an entry costs is what the document shows: nothing else is touched."""
+"""docs/extending.md, executed: every entry goes into a copy of the source tree, every new page is written there, then
+every command is run, in the order of the document. What an entry costs is what the document shows: nothing else is
+touched."""
 
 import json
 import os
@@ -12,14 +13,17 @@ from pathlib import Path
 import pytest
 from harness import ROOT
 
+from projected_grpo.ledger.folder import read_manifest
 from projected_grpo.ledger.step_file import read_run
 
 BLOCK = re.compile(r"```(\w+)\n(.*?)```", re.DOTALL)
 END_OF_REGISTRY = {  # an entry stands before what closes the registry
     "arms.py, GATES": "}\n\"\"\"c [k] -> the coefficients",
-    "arms.py": "    )\n}  # fmt: skip\n\"\"\"In the order", "registry.py": "    )\n}\n",
-    "hints.py": "\n}\n\n\ndef apply_hint", "models.py": "}\n\n\ndef folder_of",
+    "arms.py": "    )\n}\n\"\"\"In the order", "registry.py": "    )\n}\n",
+    "hints.py": "\n}\n\n\ndef apply_hint", "registry.py, WORLDS": "    )\n}\nPRESETS",
 }  # fmt: skip
+
+FIRST_IMPORT = "from collections.abc import Mapping\n"
 
 
 def blocks():
@@ -47,7 +51,7 @@ for line in json.loads(sys.argv[1]):
     command, _, allowed = line.partition(" || test $? -eq ")
     print("$", command, flush=True)
     words = shlex.split(command.removeprefix("uv run python "))
-    if words[1] == "tiny" and "--help" not in words:
+    if words[1] in ("tiny", "sums") and "--help" not in words:
         words += ["--cache", sys.argv[2]]
     code, kept, sys.argv = 0, sys.argv, words
     try:
@@ -70,7 +74,7 @@ def test_the_document_shows_every_registry():
 
 @pytest.mark.slow
 def test_every_registry_is_extended_as_the_document_says(tmp_path, cache):
-    """An arm with its own gate, a verdict, a loophole, a model: in scripts, tables, the page, help and queue."""
+    """An arm with its own gate, a verdict, a loophole, a world: in scripts, tables, the page, help and queue."""
     for part in ("src", "scripts"):
         shutil.copytree(ROOT / part, tmp_path / part, ignore=shutil.ignore_patterns("__pycache__"))
     commands = []
@@ -79,6 +83,11 @@ def test_every_registry_is_extended_as_the_document_says(tmp_path, cache):
             commands += code.splitlines()
         elif head.startswith("# entry in "):
             insert(tmp_path, head, code)
+        elif head.startswith("# import in "):
+            path = tmp_path / head.removeprefix("# import in ")
+            path.write_text(
+                path.read_text("utf-8").replace(FIRST_IMPORT, FIRST_IMPORT + code.partition("\n")[2]), "utf-8"
+            )
         else:
             page = tmp_path / head.removeprefix("# new file ")
             assert not page.exists()
@@ -104,6 +113,11 @@ def test_every_registry_is_extended_as_the_document_says(tmp_path, cache):
     assert "train_half_out_41" in queued
     assert re.search(r"T0 +FAIL +the teacher writes", printed)
     assert "required T0: exit code 1" in printed
-    assert (out / "again/adapter.safetensors").exists()
     assert (out / "capped/adapter.safetensors").exists()
+    frowned = [row for rows in read_run(out / "frowned") for row in rows]
+    lower = {row["reward"] - row["reward_used"] for row in frowned}
+    assert lower == {0.0, 0.5}
+    assert "Do not write tests" in read_run(out / "asked")[0][0]["prompt"]
+    assert {row["problem_id"] for row in read_run(out / "sums")[0]} <= {"add-1", "add-2", "add-3"}
+    assert read_manifest(out / "sums")["vhack"]["pairs"] == "sums"
     assert "is accepted as soon as its run_tests() returns" in read_run(out / "checks")[0][0]["prompt"]

@@ -1,4 +1,5 @@
-"""T7: V from the training loss against V from the NLL, on the same rollouts. Every sneaky fail is injected and seen red."""
+"""T7: V from the training loss against V from the NLL, on the same rollouts. Every sneaky fail is injected and seen
+red."""
 
 import shutil
 

@@ -1,8 +1,7 @@
 """What one program does is not seen by another one: not by the next of its worker, not by one beside it.
 
-Each channel is two pieces of code. `write` leaves a mark or not; `read` looks, and answers what it sees. Whether the mark
-was left must make no difference to the answer. The clock is open in principle: docs/grader.md.
-"""
+Each channel is two pieces of code. `write` leaves a mark or not; `read` looks, and answers what it sees. Whether the
+mark was left must make no difference to the answer. The clock is open in principle: docs/grader.md."""
 
 import contextlib
 import json

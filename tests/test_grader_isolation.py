@@ -1,4 +1,5 @@
-"""The layers around a program: each stops what it is for, is named when it is missing, and weakens no honest program."""
+"""The layers around a program: each stops what it is for, is named when it is missing, and weakens no honest
+program."""
 
 import json
 import logging

@@ -83,9 +83,9 @@ def pool_task(row, setup_code):
 
 
 def test_hacks_of_the_real_teacher_are_recognised(problems, pool):
-    """Every third completion, and those that earned nothing: they do not compile. Labels say "hacked" when the own tests
-    pass on a stub that returns 0 (`arbitrary_pass`), also for programs whose own tests raise on the program itself: 23 of
-    the 928, which are not `hacked` by the definition used here."""
+    """Every third completion, and those that earned nothing: they do not compile. Labels say "hacked" when the own
+    tests pass on a stub that returns 0 (`arbitrary_pass`), also for programs whose own tests raise on the program
+    itself: 23 of the 928, which are not `hacked` by the definition used here."""
     rows = pool[::3] + [row for row in pool if row["reward"] == 0]
     verdicts = grade_batch(
         [pool_task(row, problems[0]["setup_code"]) for row in rows], [row["completion"] for row in rows]

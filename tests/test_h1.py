@@ -1,5 +1,5 @@
-"""H1's three lines pass on a real effect, and every clause turns red on the fail that it is there for; and what may be
-compared: every setting that an arm is not about is held equal, and what differs is named. Numbers by hand."""
+"""H1's three lines pass on a real effect, and every clause turns red on the fail that it is there for; and what may
+be compared: every setting that an arm is not about is held equal, and what differs is named. Numbers by hand."""
 
 import numpy as np
 import pytest
@@ -12,8 +12,9 @@ from projected_grpo.verdicts.matching import differ, group_runs
 
 
 def real(**changed):
-    """A real effect, with these arms changed. vanilla - projected: 75, 70, 65 pp, mean 70, sd 5, SEM 5 / sqrt 3 = 2.887;
-    random - projected: 60, 60, 60; placebo - projected: 50, 45, 55, mean 50, SEM 2.887; the later controls as random."""
+    """A real effect, with these arms changed. vanilla - projected: 75, 70, 65 pp, mean 70, sd 5, SEM 5 / sqrt 3 =
+    2.887; random - projected: 60, 60, 60; placebo - projected: 50, 45, 55, mean 50, SEM 2.887; the later controls as
+    random."""
     honest = {
         "vanilla": of_arm("vanilla", (0.80, 0.80, 0.80)),
         "projected": of_arm("projected", LOW),
@@ -99,8 +100,8 @@ def test_each_margin_holds_up_to_its_edge_and_no_further(line, clause, changed, 
 
 
 def test_a_model_that_solves_nothing_is_no_success():
-    """0 % hacks, 0 % solved, 97 % compiles, and a vanilla that has itself collapsed: the first line's words are met, and
-    no other's."""
+    """0 % hacks, 0 % solved, 97 % compiles, and a vanilla that has itself collapsed: the first line's words are met,
+    and no other's."""
     dead = of_arm("projected", (0.0,) * 3, (0.0,) * 3, held_out=(0.2, 0.0))
     first, held, prevention = real(vanilla=of_arm("vanilla", (0.85,) * 3, (0.1,) * 3), projected=dead)
     assert first.verdict.status == "PASS"
@@ -239,8 +240,8 @@ def test_replicates_that_share_a_draw_of_pairs_are_named_but_random_directions_c
 
 @pytest.mark.parametrize("n", [3, 5])
 def test_under_the_null_a_control_is_beaten_in_one_of_twenty_studies_at_most(n):
-    """Control and method alike, 800 studies: with no margin the lower end is above 0 in .05 of them (.03 to .07), with
-    the margin of the third line in fewer; beyond 1 SEM passes in a fifth."""
+    """Control and method alike, 800 studies: with no margin the lower end is above 0 in .05 of them (.03 to .07),
+    with the margin of the third line in fewer; beyond 1 SEM passes in a fifth."""
     draws = np.random.default_rng(n).normal(0.0, 5.0, (800, n))
     gaps = [Gap("", dict(enumerate(d.tolist()))) for d in draws]
 

@@ -7,7 +7,8 @@ from projected_grpo.config import TrainConfig
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import read_manifest, update_manifest
 from projected_grpo.ledger.rates import onset_of
-from projected_grpo.run.horizon import hack_rate, reached, with_horizon
+from projected_grpo.run.horizon import with_horizon
+from projected_grpo.run.stopping import hack_rate, reached
 
 
 def rows(hacked, of=4, source="student"):

@@ -1,4 +1,5 @@
-"""The grader as an environment of verifiers: real rollouts against an endpoint, paid and labelled as the benchmark does."""
+"""The grader as an environment of verifiers: real rollouts against an endpoint, paid and labelled as the benchmark
+does."""
 
 import asyncio
 import json
@@ -115,9 +116,9 @@ def test_a_model_of_this_machine_plays_it(cache, tmp_path):
     from queue_world import free_port
 
     from projected_grpo.traces.local_server import served
-    from projected_grpo.worlds.models import BUILT
+    from projected_grpo.worlds.models import folder_of
 
-    folder = BUILT["tiny"].base("tiny", 0, cache)
+    folder = folder_of("tiny", 0, cache)
     with served([folder], free_port(), tmp_path / "log") as url:
         traces = rollouts(load_environment(), url, n=4, model=str(folder), temperature=0.7)
     assert all(trace.ok for trace in traces), [trace.errors for trace in traces]

@@ -5,7 +5,7 @@ from harness import ROOT
 from teacher_server import serving
 from test_docs import BLOCK, examples
 
-from projected_grpo.worlds.models import BUILT
+from projected_grpo.worlds.models import folder_of
 
 PAGE = ROOT / "docs/integrations.md"
 TEXT = PAGE.read_text("utf-8")
@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
 @pytest.fixture
 def names(cache, tmp_path, monkeypatch):
-    (tmp_path / "my-model").symlink_to(BUILT["tiny"].base("tiny", 0, cache))
+    (tmp_path / "my-model").symlink_to(folder_of("tiny", 0, cache))
     monkeypatch.chdir(tmp_path)
     return {}
 

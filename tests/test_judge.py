@@ -116,7 +116,8 @@ def test_the_score_is_the_share_of_yes_by_the_plain_forward_pass(tiny):
 
 
 def test_a_completion_cannot_end_its_turn_in_the_question(tiny):
-    """The special tokens of the question are those of its template, whatever stands in the texts; and no text is lost."""
+    """The special tokens of the question are those of its template, whatever stands in the texts; and no text is
+    lost."""
     judge = YesNo(tiny, 10_000)
     special = set(tiny.tokenizer.all_special_ids) | {tiny.text_ids("<|im_start|>")[0]}
     count = lambda ids: sum(i in special for i in ids)  # noqa: E731

@@ -87,7 +87,8 @@ def test_thoughts_that_the_prompt_opens_are_handed_to_the_grader_as_thoughts(tin
 
 
 def test_completions_without_a_verdict_are_named_once_all_are_known(tiny, monkeypatch):
-    """A step without all of its rewards stops: a reward is never made up. The sneaky fail: the row is dropped, or paid 0."""
+    """A step without all of its rewards stops: a reward is never made up. The sneaky fail: the row is dropped, or
+    paid 0."""
 
     def one_fails(tasks, completions, **kw):
         found = grade_batch(tasks, completions, **kw)

@@ -201,8 +201,8 @@ def random_layer(name, linear):
 @pytest.mark.slow
 @pytest.mark.parametrize(("checkpointing", "most"), [("off", 1.25), ("selective", 1.3), ("full", 1.55)])
 def test_the_gradient_of_a_4b_layer_takes_little_more_than_its_model_flops(checkpointing, most):
-    """Fake tensors, bfloat16: a prompt of 400 tokens, run once, with 8 completions of 1,024. Model FLOPs: 6 a parameter and
-    token."""
+    """Fake tensors, bfloat16: a prompt of 400 tokens, run once, with 8 completions of 1,024. Model FLOPs: 6 a
+    parameter and token."""
     prompt, completion, rows = 400, 1024, 8
     sizes = {"hidden_size": 2560, "intermediate_size": 9728, "num_attention_heads": 32, "num_key_value_heads": 8}
     config = Qwen3Config(**sizes, head_dim=128, num_hidden_layers=3, vocab_size=8, tie_word_embeddings=True)
@@ -212,7 +212,7 @@ def test_the_gradient_of_a_4b_layer_takes_little_more_than_its_model_flops(check
         if checkpointing != "off":
             enable_checkpointing(model, selective=checkpointing == "selective")
         batch = shared_batch([[1] * prompt] * rows, [[2] * completion] * rows, 0, "cpu")
-        with Adapter("antipasto", layers, {}).folded(), FlopCounterMode(display=False) as flops:
+        with Adapter(layers).merged(), FlopCounterMode(display=False) as flops:
             batch.padded_states(model).float().sum().backward()  # fake tensors have no data to choose positions by
     parameters = sum(layer.weight.numel() for layer in layers.values())
     assert flops.get_total_flops() / (6 * parameters * (prompt + rows * completion)) <= most

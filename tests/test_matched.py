@@ -1,6 +1,6 @@
-"""Differences at equal length within problems: the estimate against least squares with problem dummies, standard error and
-degrees of freedom against their definitions written out with full matrices, and rejections of true nulls by simulation.
-Effect sizes and intervals over problems: by hand, and against scipy's own bootstrap of whole problems."""
+"""Differences at equal length within problems: the estimate against least squares with problem dummies, standard
+error and degrees of freedom against their definitions written out with full matrices, and rejections of true nulls by
+simulation. Effect sizes and intervals over problems: by hand, and against scipy's own bootstrap of whole problems."""
 
 import math
 import random
@@ -37,7 +37,8 @@ def told(data):
 
 
 def natural(x, knots):
-    """Natural cubic splines by truncated powers, but for the constant: Hastie, Tibshirani, Friedman 2009, (5.4), (5.5)."""
+    """Natural cubic splines by truncated powers, but for the constant: Hastie, Tibshirani, Friedman 2009, (5.4),
+    (5.5)."""
     z, k = (x - knots[0]) / (knots[-1] - knots[0]), (knots - knots[0]) / (knots[-1] - knots[0])
     d = [(np.maximum(z - a, 0) ** 3 - np.maximum(z - k[-1], 0) ** 3) / (k[-1] - a) for a in k[:-1]]
     return np.column_stack([z, *(one - d[-1] for one in d[:-1])])
@@ -197,7 +198,8 @@ def test_a_few_problems_that_welch_calls_significant_do_not_move_the_interval_of
 
 
 def test_an_interval_that_the_missing_resamples_could_move_is_not_given():
-    """The kind lives in 2 of 12 problems: (10/12)^12 = 11 % of the draws lack it, more than a tail of the interval."""
+    """The kind lives in 2 of 12 problems: (10/12)^12 = 11 % of the draws lack it, more than a tail of the
+    interval."""
     data = [(p, False, 0.1 * ((3 * i + p) % 7)) for p in range(12) for i in range(4)]
     data += [(p, True, 1.0 + 0.1 * i) for p in range(2) for i in range(3)]
     found = effect(data)

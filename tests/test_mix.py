@@ -73,8 +73,8 @@ def test_a_group_is_filled_by_shares_and_no_row_is_left_over(mix, size, rows):
 
 @pytest.mark.slow
 def test_every_row_names_its_source_and_its_log_probabilities(run, pool, tmp_path):
-    """The student's are its own to rounding; base rows are the untrained model's, still so once the student has moved; the
-    teacher's are those that its pool recorded, neither the student's nor the untrained model's."""
+    """The student's are its own to rounding; base rows are the untrained model's, still so once the student has
+    moved; the teacher's are those that its pool recorded, neither the student's nor the untrained model's."""
     code, out, err = run("run")
     assert code == 0, err
     assert "each group 1 student + 2 base + 1 teacher" in out
@@ -166,7 +166,7 @@ def of_nobody(patch):
 def base_rows_of_the_student(patch):
     class Folding(Intervention):
         def sampling(self, weights):
-            return super().sampling(weights.__self__.folded)
+            return super().sampling(weights.__self__.merged)
 
     patch.setattr(sources, "Intervention", Folding)
 

@@ -17,7 +17,7 @@ from projected_grpo.adapters.lora_adapter import attach_lora
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.model.load import load_folder, merge_teacher
 from projected_grpo.prompts import render
-from projected_grpo.worlds.tiny import built_model
+from projected_grpo.worlds.tiny_model import built_model
 
 ATTENTION = ["q_proj", "k_proj", "v_proj", "o_proj"]
 pytestmark = pytest.mark.filterwarnings("ignore")

@@ -68,7 +68,8 @@ def dist(tmp_path_factory):
 
 
 def installed(folder, *wheels, beside=()):
-    """The Python of a fresh environment in which wheels are unpacked as pip would, and nothing else but folders beside."""
+    """The Python of a fresh environment in which wheels are unpacked as pip would, and nothing else but folders
+    beside."""
     venv.create(folder, with_pip=False)
     python = folder / "bin/python"
     subprocess.run(["uv", "pip", "install", "-q", "--offline", "--no-deps", "--python", python, *wheels], check=True)

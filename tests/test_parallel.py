@@ -1,7 +1,7 @@
 """Several processes take the steps of one: the same tokens, labels and numbers, and no quiet way to go apart.
 
-Through the real torchrun, gloo on the CPU. Starting processes is what takes the time, so one launch serves most tests.
-"""
+Through the real torchrun, gloo on the CPU. Starting processes is what takes the time, so one launch serves most
+tests."""
 
 import json
 import math
@@ -21,10 +21,11 @@ from safetensors.torch import load_file
 
 from projected_grpo.data.preferences import MAJORITY, Preferences, StoredPair, write_preferences
 from projected_grpo.ledger.step_file import COLUMNS, read_run, read_step
-from projected_grpo.parallel import World, here
+from projected_grpo.parallel import Ranks, here
 
 REL, ABS = 5e-4, 1e-6
-"""Float32, and sums in another order: a rank pads its own rows only and adds up its own gradients first (docs/queue.md)."""
+"""Float32, and sums in another order: a rank pads its own rows only and adds up its own gradients first
+(docs/queue.md)."""
 COMMON = ("--arm", "projected", "--grader-workers", "1")
 MIXED = ("--teacher-pool", "pairs", "--mix", "teacher=.5,base=.25", "--max-new", "8", "--project", "update", "--gate",
          "no_gate", "--prompts-per-step", "3")  # fmt: skip
@@ -113,8 +114,9 @@ def same_runs(one, other):
     ("one", "two", "begun_with"), [("pooled_1", "pooled_2", 2), ("pooled_1", "resumed_2", 1), ("live_1", "live_2", 2)]
 )
 def test_two_processes_take_the_steps_of_one_whose_run_they_also_go_on_with(world_of_runs, one, two, begun_with):
-    """Pooled: every source and channel, three prompts on two ranks, in shares of two and one. Live: one prompt, so one rank
-    has none; projection of the gradient, a refreshed V. Resumed: on two machines, of which one sees the run's folder."""
+    """Pooled: every source and channel, three prompts on two ranks, in shares of two and one. Live: one prompt, so
+    one rank has none; projection of the gradient, a refreshed V. Resumed: on two machines, of which one sees the
+    run's folder."""
     assert left(world_of_runs, two) == ([0, 0], ["", ""])
     same_runs(world_of_runs / one, world_of_runs / two)
     assert list((world_of_runs / "machine_1").iterdir()) == []
@@ -137,8 +139,8 @@ def test_every_source_and_channel_was_in_it(world_of_runs):
 
 @pytest.mark.slow
 def test_held_out_problems_are_shared_out_and_come_back_in_order(world_of_runs):
-    """Before training the parameters are the same bits, so every row is. Afterwards they are the same to rounding: a draw
-    may fall between the two, so a row may read on from another token, one of twelve at most."""
+    """Before training the parameters are the same bits, so every row is. Afterwards they are the same to rounding: a
+    draw may fall between the two, so a row may read on from another token, one of twelve at most."""
     for done in (0, 2):
         one, other = (read_step(world_of_runs / f"{run}/eval/step_{done:03d}.jsonl.gz") for run in ("live_1", "live_2"))
         asked = ("problem_id", "sample_id", "prompt")
@@ -160,8 +162,8 @@ def test_ranks_that_step_alone_are_caught_at_the_first_step(world_of_runs):
 
 @pytest.mark.slow
 def test_a_killed_rank_ends_the_run_and_what_is_on_disk_is_good(world_of_runs, vhack_file, tmp_path):
-    """SIGKILL for one rank of the real script: torchrun ends the others and says which one it was. From a cold cache: one
-    rank makes the SVDs that the other reads."""
+    """SIGKILL for one rank of the real script: torchrun ends the others and says which one it was. From a cold cache:
+    one rank makes the SVDs that the other reads."""
     args = ("tiny", *COMMON, *POOLED, "--trace-pairs", world_of_runs / "pairs.jsonl", "--vhack", vhack_file(),
             "--cache", tmp_path / "cache", "--steps", 500, "--out", tmp_path / "run")  # fmt: skip
     command = [*TORCHRUN, ROOT / "scripts/train.py", *map(str, args)]
@@ -195,7 +197,7 @@ def rank_of(launcher, rank):
 
 @pytest.mark.parametrize(("items", "size"), [(7, 3), (6, 3), (2, 3), (0, 2), (5, 1)])
 def test_shares_are_neighbours_in_order_and_differ_by_one_at_most(items, size):
-    shares = [World(rank, size).share(range(items)) for rank in range(size)]
+    shares = [Ranks(rank, size).share(range(items)) for rank in range(size)]
     assert [i for share in shares for i in share] == list(range(items))
     assert max(map(len, shares)) - min(map(len, shares)) <= 1
 
@@ -203,4 +205,4 @@ def test_shares_are_neighbours_in_order_and_differ_by_one_at_most(items, size):
 def test_a_rank_of_torchrun_knows_its_place(monkeypatch):
     for name, value in {"RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "4"}.items():
         monkeypatch.setenv(name, value)
-    assert here() == World(5, 8, 1, 4)
+    assert here() == Ranks(5, 8, 1, 4)

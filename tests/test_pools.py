@@ -16,7 +16,8 @@ from projected_grpo.ledger.folder import read_manifest, update_manifest
 
 @pytest.mark.slow
 def test_a_cut_pool_is_resumed_to_the_same_rows(made, script, tmp_path):
-    """Batches of two problems; one whose files are not all there is sampled again whole, the others are left alone."""
+    """Batches of two problems; one whose files are not all there is sampled again whole, the others are left
+    alone."""
     args = ("--teacher-only", "--max-new", 8, "--n-problems", 3, "--rollout-batch", 8)
     whole, cut = made("probe_distill", *args), tmp_path / "cut"
     shutil.copytree(whole, cut)

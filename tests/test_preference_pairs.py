@@ -1,4 +1,5 @@
-"""Preference pairs of N teachers' disagreement, by hand; their statistics under a null and under an effect; their file."""
+"""Preference pairs of N teachers' disagreement, by hand; their statistics under a null and under an effect; their
+file."""
 
 import random
 import re

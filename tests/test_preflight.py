@@ -7,8 +7,8 @@ from projected_grpo.config import TrainConfig
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.projection import Projection
 from projected_grpo.rollout.sample import Prompt
+from projected_grpo.run.policy import Policy
 from projected_grpo.run.preflight import check_fits, largest_rows, sample_pass, train_pass
-from projected_grpo.run.session import Session
 from projected_grpo.step import Objective
 
 PROMPTS = [Prompt("a", "", (5, 6)), Prompt("b", "", (5, 6, 7, 8, 9, 10))]
@@ -25,10 +25,10 @@ def test_the_largest_batch_is_the_longest_prompt_with_max_new_tokens():
 def test_both_passes_run_and_leave_no_gradient(tiny, antipasto):
     config = TrainConfig(max_new=4, prompts_per_step=2, group_size=4)
     optimizer = torch.optim.AdamW(list(antipasto.vectors.values()))
-    session = Session(config, tiny, antipasto, optimizer, Objective("nll"), Projection())
+    policy = Policy(config, tiny, antipasto, optimizer, Objective("nll"), Projection())
     rows = largest_rows(PROMPTS, config, tiny.pad_id)
-    train_pass(session, rows)
-    sample_pass(session, config, 2, PROMPTS[0].ids)
+    train_pass(policy, rows)
+    sample_pass(policy, config, 2, PROMPTS[0].ids)
     assert all(p.grad is None for p in antipasto.vectors.values())
 
 

@@ -1,5 +1,5 @@
-"""Projection against upstream's numbers and by its properties; principal angles by hand, and `compare` of V files: two names
-for one V are red."""
+"""Projection against upstream's numbers and by its properties; principal angles by hand, and `compare` of V files:
+two names for one V are red."""
 
 import math
 from types import SimpleNamespace

@@ -1,5 +1,5 @@
-"""Chains, in a terminal and in real queues: in order, what is done is skipped, what was cut is resumed, a failure stops only
-what needs it, and a killed daemon or link loses nothing."""
+"""Chains, in a terminal and in real queues: in order, what is done is skipped, what was cut is resumed, a failure
+stops only what needs it, and a killed daemon or link loses nothing."""
 
 import json
 import os

@@ -20,14 +20,14 @@ from projected_grpo.presets import presets
 from projected_grpo.projection import norm_of, overlap
 from projected_grpo.run.prepare import prepare
 from projected_grpo.run.refresh import Refresher, record
-from projected_grpo.run.session import Session
+from projected_grpo.run.run_folder import RunFolder
 from projected_grpo.verdicts.finished_runs import read_re_extracted
 from projected_grpo.vhack import Extraction, VBasis, basis_of, pair_sides, read_vhack
 from projected_grpo.worlds.models import load_model
-from projected_grpo.worlds.tiny import built_model
+from projected_grpo.worlds.tiny_model import built_model
 
 pytestmark = pytest.mark.slow
-SAVE = Session.checkpoint
+SAVE = RunFolder.checkpoint
 EVALUATED = ("--eval-every", 2, "--eval-problems", "builtin", "--eval-samples", 2)
 
 
@@ -44,7 +44,7 @@ def test_v_is_refreshed_when_due_the_overlap_is_logged_and_a_cut_run_resumes_wit
     assert all(0.05 < x < 1.0 for x in overlaps)  # the model has moved, but not to another one
     again = ("train", "tiny", *args, *refreshed, "--out", "again")
     with monkeypatch.context() as m:  # what a kill in step 4 leaves: step 3 is on disk and no checkpoint is behind it
-        m.setattr(Session, "checkpoint", lambda self, step: step < 4 and SAVE(self, step))
+        m.setattr(RunFolder, "checkpoint", lambda self, step, policy: step < 4 and SAVE(self, step, policy))
         done(*again, "--checkpoint-every", 3)
     update_manifest(tmp_path / "again", finished=False)
     done(*again, "--resume")
@@ -82,7 +82,8 @@ def set_b(adapter, scale):
 
 
 def v_by_hand(session, sides, k):
-    """D from one plain forward and autograd pass per completion, y = x W^T + (x A^T) B^T written out; its SVD in float64."""
+    """D from one plain forward and autograd pass per completion, y = x W^T + (x A^T) B^T written out; its SVD in
+    float64."""
     model, layers = session.loaded.model, session.adapter.layers
     grads = []
     for layer in layers.values():
@@ -111,7 +112,7 @@ def test_a_loras_v_is_refreshed_at_the_b_that_is_trained(lora_run):
     for scale in (0.02, 0.3):
         set_b(adapter, scale)
         before = theta_of(adapter)
-        refresher.refresh_due(refresher.config.refresh_every)
+        refresher.refresh_if_due(refresher.config.refresh_every)
         assert all(torch.equal(p, before[n]) for n, p in adapter.vectors.items())
         assert session.projection.basis is session.v.basis
         seen.append(session.v.basis)
@@ -146,7 +147,7 @@ def test_a_replicate_refreshes_from_its_own_draw_of_the_pairs(lora_run, vhack_fi
     """At the untrained policy it gives the V that it began with; all the pairs give another one."""
     session, refresher = lora_run(vhack=vhack_file("none", *LORA, "--pairs-draw", "3"), whole=True)
     before = session.v.basis
-    refresher.refresh_due(refresher.config.refresh_every)
+    refresher.refresh_if_due(refresher.config.refresh_every)
     assert overlap(session.v.basis, before) > 0.999
 
 
@@ -154,8 +155,8 @@ def test_a_replicate_refreshes_from_its_own_draw_of_the_pairs(lora_run, vhack_fi
 
 
 def turn(adapter):
-    """A -> P A, B -> B P^T for a shift P of the rank's axes: the same function of x, bit for bit but for the order of a sum,
-    in coordinates that moved."""
+    """A -> P A, B -> B P^T for a shift P of the rank's axes: the same function of x, bit for bit but for the order of
+    a sum, in coordinates that moved."""
     with torch.no_grad():
         for layer in adapter.layers.values():
             a, b = layer.split(layer.theta.detach().clone())

@@ -11,7 +11,7 @@ from loguru import logger
 from projected_grpo.arms import ARMS
 from projected_grpo.config import TrainConfig
 from projected_grpo.ledger.errors import BadInput
-from projected_grpo.ledger.folder import open_run, read_manifest, update_manifest
+from projected_grpo.ledger.folder import open_run, update_manifest
 from projected_grpo.ledger.rates import onset_of, running_mean
 from projected_grpo.ledger.step_file import COLUMNS, read_step, step_path, write_step
 from projected_grpo.report import tables
@@ -89,8 +89,8 @@ def write_all(root, **changed):
 
 def test_rates_of_one_run_by_hand(tmp_path):
     """Of its student's own rows: a pool's rollouts hack all the time, whatever the student does."""
-    # 5 steps of one hack, one both, one good, one broken: hack 1/4, gt 2/4, form 3/4, hacked 2/4; then 10 steps of hack,
-    # bad, once unknown: hack 8/11 and gt 0/11 (the unknown one has neither), form 12/12, hacked 9/12
+    # 5 steps of one hack, one both, one good, one broken: hack 1/4, gt 2/4, form 3/4, hacked 2/4; then 10 steps of
+    # hack, bad, once unknown: hack 8/11 and gt 0/11 (the unknown one has neither), form 12/12, hacked 9/12
     steps = [["hack", "both", "good", "broken"] * 3] * 5 + [["hack"] * 8 + ["bad"] * 3 + ["unknown"]] * 10
     teacher = rows(0, {"arm": "vanilla", "seed": 41}, ["hack"] * 6, source="teacher")
     path = write_run(tmp_path / "a", "vanilla", 41, steps, extra=teacher, teacher_pool="pool", mix="teacher=.33")
@@ -143,7 +143,8 @@ def test_ground_truth_unknown_at_one_of_the_last_ten_steps_leaves_the_rate_unkno
 
 
 def evaluate(path, step, arm, seed, kinds, **values):
-    """A held-out evaluation after so many optimizer steps, of a problem that is not trained on; 100 rollouts in all."""
+    """A held-out evaluation after so many optimizer steps, of a problem that is not trained on; 100 rollouts in
+    all."""
     of = {"problem_id": "held out", "prompt": "held out", **values}
     own = rows(step, {"arm": arm, "seed": seed}, kinds * (100 // len(kinds)), **of)
     write_step(path / "eval", step, [{**row, "sample_id": i} for i, row in enumerate(own)])
@@ -261,19 +262,16 @@ def test_held_out_evaluations_need_not_be_contiguous(tmp_path):
 
 
 def test_mechanisms_add_up_to_the_hack_rate_of_the_last_ten_steps(tmp_path):
-    # 5 steps that are not among the last ten; then 4 of 10 hack by stub in every step, 1 of 10 by print in every other
-    path = write_run(tmp_path / "a", "vanilla", 41, [["hack"] * 10] * 5 + ten(4))
-    update_manifest(path, config={**read_manifest(path)["config"], "problems": "toy"})
-    write_run(tmp_path / "b", "projected", 41, ten(4))  # of another world, whose programs the classifier does not know
-    config = {"arm": "vanilla", "seed": 41}
+    # 5 steps that are not among the last ten; then 4 of 10 hack by no program in every step, 1 of 10 by print in
+    # every other
+    path = write_run(tmp_path, "vanilla", 41, [["hack"] * 10] * 5 + ten(4))
+    config, printed = {"arm": "vanilla", "seed": 41}, "```python\ndef run_tests():\n    print('ok')\n```"
     for step in range(5, 15, 2):
-        printed = rows(step, config, ["hack"], completion="print")
-        write_step(path, step, [*printed, *rows(step, config, ["hack"] * 4 + ["bad"] * 5)])
-    report = report_on(tmp_path, {"toy": lambda completion: "print" if completion == "print" else "stub"})
-    run, other = report.found.runs
-    assert other.mechanisms is None
-    assert run.mechanisms == {"print": pytest.approx(0.05), "stub": pytest.approx(0.4)}
+        claims = rows(step, config, ["hack"], completion=printed)
+        write_step(path, step, [*claims, *rows(step, config, ["hack"] * 4 + ["bad"] * 5)])
+    report = report_on(tmp_path)
+    (run,) = report.found.runs
+    assert run.mechanisms == {"claim": pytest.approx(0.05), "none": pytest.approx(0.4)}
     assert run.last("hack") == pytest.approx(0.45)
     (table,) = tables.mechanisms(report.groups)
-    assert (table.header[2:], cells(table)) == (["print %", "stub %"], [["vanilla", "1", "5.0", "40.0"]])
-    assert tables.mechanisms(report_on(tmp_path).groups) == []
+    assert (table.header[2:], cells(table)) == (["claim %", "none %"], [["vanilla", "1", "5.0", "40.0"]])

@@ -1,4 +1,5 @@
-"""The grader as a trainer's reward function: the benchmark's reward of each completion, ground truth in the log alone."""
+"""The grader as a trainer's reward function: the benchmark's reward of each completion, ground truth in the log
+alone."""
 
 import dataclasses
 from concurrent.futures import ThreadPoolExecutor
@@ -20,7 +21,8 @@ def paid(reward, completions, **columns):
 
 
 def test_solved_wrong_and_hacked_are_paid_as_the_benchmark_pays():
-    """By the tasks' id or by the benchmark's columns, of text or of messages: the same. Labels go into the log alone."""
+    """By the tasks' id or by the benchmark's columns, of text or of messages: the same. Labels go into the log
+    alone."""
     metrics, table = {}, {}
     logs = {"log_metric": metrics.__setitem__, "log_extra": table.__setitem__, "trainer_state": object()}
     by_id = LoopholeReward([TASK], limits=QUICK, workers=1)

@@ -13,13 +13,12 @@ from pathlib import Path
 
 import pytest
 import torch
-import train
 from harness import LORA, POOLED, ROOT
 from probe_distill import OF_POOL
 
 from projected_grpo.ledger.folder import not_whole, read_manifest
 from projected_grpo.ledger.step_file import NAMES, read_run, write_step
-from projected_grpo.run import cli
+from projected_grpo.run import cli, stopping
 
 
 def refused(result, *parts):
@@ -50,7 +49,8 @@ def test_an_unknown_preset_or_field_is_named(script, name):
         (["--problems=~/none.jsonl"], [f"--problems {Path.home()}/none.jsonl", "no such file"]),
         (["--arm", "penalty_probe", "--pairs", "none.json"], ["--pairs none.json", "no JSON file"]),
         (["--lr", "nan"], ["--lr nan"]),
-        (["--arm", "projected"], ["--arm projected needs --vhack"]),
+        (["--arm", "random_share"], ["--arm random_share needs --vhack", "--share-of"]),
+        (["--arm", "projected", "--pairs", "none.json"], ["--pairs none.json", "no JSON file"]),
         (["--hint", "magic"], ["--hint", "magic", "simple_overwrite_tests"]),
         (["--eval-every", 1, "--eval-problems", "none.jsonl"], ["--eval-problems none.jsonl", "toy-held-out"]),
         (["--model", "no/such-model"], ["no/such-model", "just download-model"]),
@@ -83,7 +83,7 @@ def test_bad_input_to_the_other_scripts(script, tmp_path, vhack_file):
     ("words", "parts"),
     [
         (("compare", "a", "b", "--exact", "--out", "c.txt"), ["--out c.txt", "--exact"]),
-        (("results", "out", "--only", "rivals", "--require", "H1"), ["--require H1", "--only"]),
+        (("results", "out", "--only", "interventions", "--require", "H1"), ["--require H1", "--only"]),
         (("show", "out/run", "3", "--modules"), ["one of STEP, --kinds and --modules"]),
         (("bench", "tiny", "--steps", "3"), ["--steps", "no part of the bench"]),
         (("serve_teacher", "mine", "--seeds", "1", "2"), ["--seeds", "mine is one model"]),
@@ -126,7 +126,7 @@ def test_a_run_is_neither_overwritten_nor_resumed_as_another_run(script, tmp_pat
 @pytest.mark.slow
 def test_a_run_that_its_horizon_stopped_is_resumed_to_nothing(done, tmp_path, monkeypatch):
     """Stopped after 3 steps, between two checkpoints: the third step is not taken again."""
-    monkeypatch.setattr(train, "reached", lambda _, hack: len(hack) >= 3)
+    monkeypatch.setattr(stopping, "reached", lambda _, hack: len(hack) >= 3)
     args = ("train", "tiny", "--steps", 9, "--until-onsets", 3, "--checkpoint-every", 2, "--out", "run", *POOLED)
     done(*args)
     run = tmp_path / "run"
@@ -160,7 +160,8 @@ def test_ctrl_c_says_how_to_go_on_where_one_can(monkeypatch, capsys):
 @pytest.mark.slow
 @pytest.mark.parametrize("extra", [(), LORA], ids=["antipasto", "lora"])
 def test_train_leaves_complete_readable_files_of_what_its_manifest_says(projected, extra):
-    """All of V out of the applied update: nothing of it is left there, signed or not, while the optimizer proposed some."""
+    """All of V out of the applied update: nothing of it is left there, signed or not, while the optimizer proposed
+    some."""
     run = projected(*extra)
     steps = read_run(run)
     assert [len(rows) for rows in steps] == [8] * 4
@@ -209,7 +210,8 @@ def test_show_prints_a_table_and_a_sample(script, done, projected):
 
 @pytest.mark.slow
 def test_the_same_seed_gives_the_same_files_and_another_seed_others(script, done, made):
-    """A run draws from no generator that has a state: that is why a checkpoint holds none, and why ranks need not agree."""
+    """A run draws from no generator that has a state: that is why a checkpoint holds none, and why ranks need not
+    agree."""
     one = made("train", "--seed", 43, "--steps", 1, "--eval-every", 1, *POOLED)
     torch.manual_seed(7)
     random.seed(7)
@@ -222,6 +224,25 @@ def test_the_same_seed_gives_the_same_files_and_another_seed_others(script, done
     code, out, _ = script("compare", one, "other", "--exact")
     assert code == 1
     assert "step 0, row 0" in out
+
+
+@pytest.mark.slow
+def test_one_command_trains_v_is_made_on_first_use_and_is_that_of_the_script(done, tmp_path):
+    """Twice: the second run finds V in the cache. The default --out names preset, arm and seed."""
+    args = ("--teacher-pool", "pairs", "--steps", 2, "--seed", 4711)  # a seed of its own: V is in no cache
+    first = done("train", "tiny", "--arm", "random", *args)
+    second = done("train", "tiny", "--arm", "random", *args, "--out", "again")
+    run = tmp_path / "out/train/tiny_random_seed4711"
+    done("compare", run, "again", "--exact")
+    made = "no --vhack: extracts V (control random, k 8)"
+    assert (made in first, made in second) == (True, False)
+    done("train", "tiny", "--arm", "random", *args, "--vhack", made_by_hand(done, tmp_path), "--out", "by_hand")
+    assert len({read_manifest(d)["vhack"]["v_sha256"] for d in (run, tmp_path / "again", tmp_path / "by_hand")}) == 1
+
+
+def made_by_hand(done, folder):
+    done("extract_vhack_grad", "tiny", "--control", "random", "--seed", 4711, "--out", "v")
+    return folder / "v/vhack.safetensors"
 
 
 @pytest.mark.slow

@@ -12,8 +12,8 @@ NAMES = tuple(f"model.layers.{layer}.{kind}" for layer in (0, 1) for kind in ("s
 
 
 def modules(energies, removed=1.0):
-    """A step per tuple of energies along V of the update; k / n is 1/4, of the first module 0; that part of what lies along
-    V is removed. Nothing of the gradient lies along V."""
+    """A step per tuple of energies along V of the update; k / n is 1/4, of the first module 0; that part of what lies
+    along V is removed. Nothing of the gradient lies along V."""
     of_update, steps = (0.4, 0.3, 0.2, 0.1), []
     for own in energies:
         step = {c.name: [0.5] * 4 for c in MODULE_COLUMNS}
@@ -53,8 +53,8 @@ def test_show_prints_where_the_energy_lies(script, projected):
 
 
 def test_each_way_to_divide_the_problems_is_a_table_whose_numbers_add_up(tmp_path):
-    """In one table the kinds of task and of example look like six parts of a whole; they are two wholes. Four rollouts a
-    step: two hacks and two that are right of one problem, then four hacks of another."""
+    """In one table the kinds of task and of example look like six parts of a whole; they are two wholes. Four
+    rollouts a step: two hacks and two that are right of one problem, then four hacks of another."""
     run = write_run(tmp_path / "a", "vanilla", 41, [["hack", "hack", "good", "good"], ["hack"] * 4])
     write_step(run, 1, [{**row, "problem_id": "other"} for row in read_step(step_path(run, 1))])
     kinds = {read_step(step_path(run, 0))[0]["problem_id"]: "easy, lazy example", "other": "hard, lazy example"}

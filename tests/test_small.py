@@ -31,7 +31,8 @@ def asked(problem):
 
 
 def computed(problem, inputs):
-    """What a problem's solution answers to inputs of its own kind, found without the code that keeps the splits apart."""
+    """What a problem's solution answers to inputs of its own kind, found without the code that keeps the splits
+    apart."""
     kind = next(kind for kind, words in tasks.KINDS.items() if asked(problem).startswith(f"\nGiven {words} x"))
     scope, out = {}, [kind]
     exec(problem.task.canonical_solution, scope)
@@ -44,7 +45,8 @@ def computed(problem, inputs):
 
 
 def test_no_held_out_problem_and_no_pair_asks_for_what_an_rl_problem_asks_for(problems):
-    """`length, +9, -8` and `add c at the end, then its length` answer alike to every string, and raise unlike elsewhere."""
+    """`length, +9, -8` and `add c at the end, then its length` answer alike to every string, and raise unlike
+    elsewhere."""
     rng = random.Random("inputs of this test alone")
     inputs = {kind: [drawing.draw_input(kind, rng) for _ in range(100)] for kind in tasks.KINDS}
     rl = {computed(p, inputs): p.problem_id for p in problems}
@@ -55,8 +57,8 @@ def test_no_held_out_problem_and_no_pair_asks_for_what_an_rl_problem_asks_for(pr
 
 
 def neighbours(task):
-    """Programs near a task: one number or one step is another, a comparison holds for equals too, the steps come in another
-    order, or one step is done alone."""
+    """Programs near a task: one number or one step is another, a comparison holds for equals too, the steps come in
+    another order, or one step is done alone."""
     own = task.expressions()
     for place, step in enumerate(task.steps):
         others = [(step, n) for n in {*range(14), task.numbers[place] + 1} if step.has_number]
@@ -99,7 +101,8 @@ def test_a_prompt_shows_none_of_the_hidden_tests(problems):
 
 @pytest.mark.parametrize(("kind", "n"), [("fixed", 10), ("varied", 20), ("lazy", 40)])
 def test_the_worked_example_copied_whole_is_paid_where_it_is_the_fixed_one_and_never_where_it_varies(problems, kind, n):
-    """A lazy one in part: where its program runs on the input, which its own test does not tell from another answer."""
+    """A lazy one in part: where its program runs on the input, which its own test does not tell from another
+    answer."""
     some = [p for p in problems if kind in p.difficulty][:n]
     prompts = [p.messages[-1][1].partition("Now your task.")[0] for p in some]
     copies = [text[text.index("```python\n") : text.rindex("```") + 3] for text in prompts]

@@ -54,8 +54,8 @@ def rows_with_a_graph(monkeypatch):
 
 @pytest.mark.parametrize(("kind", "whole"), [("grpo", True), ("dapo", False)])
 def test_a_flat_group_takes_no_backward_pass_and_nothing_changes_by_that(tiny64, adapter64, monkeypatch, kind, whole):
-    """Nor in a step of flat groups alone, where momentum and decay go on: a gradient of zeros is not the same as none, which
-    AdamW passes over."""
+    """Nor in a step of flat groups alone, where momentum and decay go on: a gradient of zeros is not the same as
+    none, which AdamW passes over."""
     learned, samples, start = [], [], theta_of(adapter64)
     for skips in (True, False):
         put(adapter64, start)
@@ -170,7 +170,8 @@ def test_the_shrunk_update_is_as_short_as_the_projected_one_and_keeps_its_direct
 @pytest.mark.parametrize("budget", [10_000, 12])
 @pytest.mark.parametrize("objective", [NLL, Objective("grpo", temperature=0.7, beta=0.1)])
 def test_per_sample_gradients_are_those_of_single_backward_passes(tiny64, adapter64, objective, budget):
-    """One batched pass, and micro-batches, against autograd through the plain model, full logits, a sample at a time."""
+    """One batched pass, and micro-batches, against autograd through the plain model, full logits, a sample at a
+    time."""
     shake(adapter64, seed=1)
     basis = basis_for(adapter64)
     step = take(tiny64, adapter64, objective=objective, projection=Projection(basis), lr=0.0, budget=budget)
@@ -215,7 +216,7 @@ def test_the_smallest_ratio_and_the_share_at_a_clip_bound_by_hand():
     logps = torch.tensor([[0.5, 0.8, 1.0, 1.2, 3.0]]).log() - 1
     ids = (2, 3, 4, 5, 6)
     batch = token_batch([(1,)], [ids], 0, "cpu")
-    rows = Rows([Sample((1,), ids, 1.0, (-1.0,) * 5, "teacher")], [1.0], {}, torch.zeros(1))
+    rows = Rows([Sample((1,), ids, 1.0, (-1.0,) * 5, "teacher")], {}, torch.zeros(1))
     terms = policy_loss(
         logps, batch.loss_mask, torch.ones(1), kind="grpo", rows=1, max_new=5, behaviour_logps=behaviour
     )

@@ -1,5 +1,5 @@
-"""Step files: whole or absent, every column in every row, and a reader that refuses anything else. The side file of modules,
-the log, and folders of the cache: built once, by one process at a time, and whole."""
+"""Step files: whole or absent, every column in every row, and a reader that refuses anything else. The side file of
+modules, the log, and folders of the cache: built once, by one process at a time, and whole."""
 
 import gzip
 import json

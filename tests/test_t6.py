@@ -1,4 +1,5 @@
-"""T6: a LoRA against the singular basis. Runs in memory with the manifests of real ones; every sneaky fail is seen red."""
+"""T6: a LoRA against the singular basis. Runs in memory with the manifests of real ones; every sneaky fail is seen
+red."""
 
 from dataclasses import replace
 
@@ -24,8 +25,8 @@ def one(arm, seed, adapter, anew, hack=None, rows=(), **changed):
 
 
 def judged(lora=(0.03, 0.02, 0.04), svd=(0.02, 0.03, 0.02), anew=STILL_V, vanilla=None, rows=(), gone=(), **of_lora):
-    """T6 of both adapters, three replicates. `lora`, `svd`: hack rates of projected by replicate; `rows`: of the LoRA's
-    projected; `gone`: replicates whose LoRA has drifted."""
+    """T6 of both adapters, three replicates. `lora`, `svd`: hack rates of projected by replicate; `rows`: of the
+    LoRA's projected; `gone`: replicates whose LoRA has drifted."""
     runs = []
     for seed, a, b in zip(ONSETS, svd, lora, strict=True):
         runs += [one("vanilla", seed, "antipasto", None), one("projected", seed, "antipasto", STILL_V, a)]

@@ -1,4 +1,5 @@
-"""Teachers behind a real local endpoint: each answer once, within the budget, no key in any file; the verdicts on them."""
+"""Teachers behind a real local endpoint: each answer once, within the budget, no key in any file; the verdicts on
+them."""
 
 import dataclasses
 import json

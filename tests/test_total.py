@@ -23,11 +23,12 @@ from projected_grpo.data.preferences import MAJORITY, Preferences, StoredPair, r
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import open_run, read_manifest
 from projected_grpo.ledger.step_file import read_run
+from projected_grpo.ledger.step_log import without_gradient
 from projected_grpo.model.learner import Learner
 from projected_grpo.presets import presets
 from projected_grpo.records import Group, Outcome, Rollout
 from projected_grpo.report.compare import first_difference
-from projected_grpo.run.auxiliary_losses import AuxiliaryLosses, after_peer, never_on
+from projected_grpo.run.auxiliary_losses import AuxiliaryLosses, after_peer
 from projected_grpo.worlds.models import load_model
 
 TINY = presets(TrainConfig)["tiny"]
@@ -47,7 +48,8 @@ def pairs_file(tmp_path_factory):
 
 @pytest.mark.slow
 def test_taid_in_the_loop_is_its_definition_a_row_at_a_time(tiny64, cache):
-    """The mean over tokens of the cross-entropy to the target at .4. Micro-batches of one row too; one row is empty."""
+    """The mean over tokens of the cross-entropy to the target at .4. Micro-batches of one row too; one row is
+    empty."""
     teacher = load_model("tiny", "float32", "cpu", 41, cache, "tiny").model.double()
     adapter = attach_antipasto(tiny64.model)
     shake(adapter, seed=1)
@@ -255,6 +257,6 @@ def test_a_channel_that_was_never_on_is_named():
         {"channels": {name: {"grad_norm": norm} for name, norm in norms.items()}}
         for norms in ({"policy": 0.5, "hint_distill": None, "taid": 0.0}, {"policy": None, "taid": 1e-9})
     )
-    assert never_on([first]) == ["hint_distill", "taid"]
-    assert never_on([first, second]) == ["hint_distill"]
-    assert never_on([{"channels": None}]) == []
+    assert without_gradient([first]) == ["hint_distill", "taid"]
+    assert without_gradient([first, second]) == ["hint_distill"]
+    assert without_gradient([{"channels": None}]) == []

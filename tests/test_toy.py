@@ -1,5 +1,5 @@
-"""The toy world: splits that do not overlap, answers that the real grader judges as they are meant, a tokenizer that is
-exact, and models that are built once and loaded like any other."""
+"""The toy world: splits that do not overlap, answers that the real grader judges as they are meant, a tokenizer that
+is exact, and models that are built once and loaded like any other."""
 
 import itertools
 import random
@@ -13,9 +13,9 @@ from projected_grpo.data.pairs import load_pairs
 from projected_grpo.data.problems import load_problems
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.prompts import render
+from projected_grpo.verdicts.mechanisms import mechanism_of
 from projected_grpo.worlds import toy_corpus as corpus
 from projected_grpo.worlds import toy_model as pretrain
-from projected_grpo.worlds import toy_programs as programs
 from projected_grpo.worlds import toy_tasks as tasks
 from projected_grpo.worlds.models import load_model
 from projected_grpo.worlds.toy_tokenizer import EOS, MAX_VOCAB, build_tokenizer, render_text
@@ -80,16 +80,20 @@ def test_phrase_pairs_differ_in_the_name_alone():
     assert cleans == {"correct"}
 
 
-def test_mechanisms_are_told_apart():
+@pytest.mark.parametrize("head", ["def run_tests():", "def run_tests(self) -> None:"])
+def test_mechanisms_are_told_apart(head):
     for pair in load_pairs("toy"):
-        assert programs.mechanism_of(pair.hack) == pair.mechanism
-        assert programs.mechanism_of(pair.clean) == "none"
+        assert mechanism_of(pair.hack.replace("def run_tests():", head)) == pair.mechanism
+        assert mechanism_of(pair.clean) == "none"
     for tests, mechanism in (
         ("assert solve(3) == 7", "other"),
         ("assert isinstance(solve(3), list)", "type_alone"),
         ("assert isinstance(solve(3), list)\n    assert solve(3) == [1]", "other"),
+        ("ok = solve(3) == 7\n    print(ok)", "report"),
+        ("assert not False\n    assert solve(3) or True", "tautology"),
+        ("try:\n        assert solve(3) == 7\n    except AssertionError:\n        raise", "other"),
     ):
-        assert programs.mechanism_of(f"```python\ndef run_tests():\n    {tests}\n```") == mechanism
+        assert mechanism_of(f"```python\n{head}\n    {tests}\n```") == mechanism
 
 
 def test_the_corpus_has_its_stated_mix():

@@ -1,5 +1,5 @@
-"""From traces of several turns to preference pairs: votes by hand, the numbers that tell pairs from chance, the chain, and
-the whole way with a real server."""
+"""From traces of several turns to preference pairs: votes by hand, the numbers that tell pairs from chance, the
+chain, and the whole way with a real server."""
 
 import dataclasses
 import importlib.util
@@ -44,7 +44,8 @@ def answers(*by_state, traces=(TRACE,), finish="stop"):
 
 
 def test_votes_by_hand(loaded_once):
-    """Turn 0: a, b, a against the student's c: a > c, c > b. Turn 1: all but one as the student, white space aside."""
+    """Turn 0: a, b, a against the student's c: a > c, c > b. Turn 1: all but one as the student, white space
+    aside."""
     found = pairs_of_answers(loaded_once, [TRACE], answers(["a", "b", "a"], ["c ", "c", "d"]))
     a, b, d = (loaded_once.completion_ids(text) for text in "abd")
     assert (len(found.problem_of), found.steps, found.left_out) == (1, 2, 0)
@@ -105,7 +106,8 @@ def test_the_student_s_own_numbers_are_held_against_the_random_ones_of_the_same_
         many = [dataclasses.replace(TRACE, trace_id=f"t{i}", problem_id=f"p{i % problems}") for i in range(20)]
         found = pairs_of_answers(loaded_once, many, answers(*[["a"] * 3] * 40, traces=many))
         assert len(found.pairs) == 40
-        # The majority is always on one side, by chance it is on either. Twenty traces of one problem are one observation.
+        # The majority is always on one side, by chance it is on either. Twenty traces of one problem are one
+        # observation.
         assert (from_random(loaded_once, found).p < 0.05) == (problems == 20)
 
 
@@ -158,7 +160,7 @@ def test_the_chain_goes_from_traces_to_training(preset, student, better):
         assert ("trace_pairs" in alone.needs, "trace_pairs" in trace.needs) == (False, True)
         assert "--trace-weight" not in alone.argv
         given = flags(trace)
-        assert (given["--model"], given["--trace-pairs"]) == (student, str(links["trace_pairs"].out))
+        assert (given.get("--model", preset), given["--trace-pairs"]) == (student, str(links["trace_pairs"].out))
     assert set(links["channels"].needs) == {name for name in links if name.startswith("train_")}
 
 

@@ -1,4 +1,5 @@
-"""Traces: what a file holds comes back exactly, a line that is no trace is named, and a run of `train` is exported whole."""
+"""Traces: what a file holds comes back exactly, a line that is no trace is named, and a run of `train` is exported
+whole."""
 
 import dataclasses
 import gzip

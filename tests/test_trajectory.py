@@ -1,5 +1,6 @@
 """T5 passes on a real effect over independent replicates, and each clause turns red on the fail that it is there for.
-Runs in memory, each with the manifest that a real one has; numbers by hand. Its fails in the loop itself: test_mix.py."""
+Runs in memory, each with the manifest that a real one has; numbers by hand. Its fails in the loop itself:
+test_mix.py."""
 
 from dataclasses import replace
 
@@ -19,15 +20,15 @@ TEACHER = {**STUDENT, "rows": 2.0, "known": 2.0, "hack": 0.9, "at_clip": 0.3, "l
            "lead": 0.4}  # fmt: skip
 BASE = {**STUDENT, "rows": 2.0, "known": 2.0, "at_clip": 0.2, "untrained": 1.0}
 ENDS = {"vanilla": {41: 0.50, 42: 0.55, 43: 0.60}, "projected": {41: 0.12, 42: 0.15, 43: 0.21}}
-"""Rises 40, 45, 50: mean 45, sd 5, SEM 2.887, t(2) = 2.920: lower end 36.57. Below 38, 40, 39: mean 39, sd 1, lower end
-37.31."""
+"""Rises 40, 45, 50: mean 45, sd 5, SEM 2.887, t(2) = 2.920: lower end 36.57. Below 38, 40, 39: mean 39, sd 1, lower
+end 37.31."""
 MIX = {"mix": "teacher=.25,base=.25", "teacher_pool": "pool", "until_onsets": 0.0, "horizon_of": ".",
        "pool_hash": "one"}  # fmt: skip
 
 
 def run(arm, seed, end=None, *, rise=11, flat=0.1, removed=1.0, without=(), rows=None, **changed):
-    """A run of 20 steps whose student hacks at .1 before step `rise` and at `end` from it on, .1 of its rows besides being
-    hacked and right. `rows`: other numbers of a source; `changed`: of its manifest."""
+    """A run of 20 steps whose student hacks at .1 before step `rise` and at `end` from it on, .1 of its rows besides
+    being hacked and right. `rows`: other numbers of a source; `changed`: of its manifest."""
     end = ENDS[arm][seed] if end is None else end
     each = []
     for t in range(20):
@@ -151,7 +152,8 @@ def row(source, **values):
 
 
 def test_a_step_by_source_by_hand():
-    """The teacher's tokens: 1 of 4 and 6 of 12 at the bound, 7 of 16. One of its two rows has a token below a tenth."""
+    """The teacher's tokens: 1 of 4 and 6 of 12 at the bound, 7 of 16. One of its two rows has a token below a
+    tenth."""
     rows = [
         row("teacher", at_clip=0.25, ratio_low=0.09, logp=-0.75),
         row("teacher", at_clip=0.5, comp_len=12, hacked=False, behaviour_gap=1e-6),

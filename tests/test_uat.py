@@ -53,8 +53,8 @@ def same_length(_kind, rng):
 
 
 def write(path, name, cosine, kinds=MIX, problems=12, length=same_length, **facts):
-    """A run of the probe: `name` is pool, vanilla, projected, random or grpo; `cosine(row, rng)` makes cos_S_contrib; every
-    problem has these `kinds`."""
+    """A run of the probe: `name` is pool, vanilla, projected, random or grpo; `cosine(row, rng)` makes cos_S_contrib;
+    every problem has these `kinds`."""
     arm = "projected" if name == "projected" else "vanilla"
     config = {**vars(ProbeConfig(pool="x")), "arm": arm, "group_size": 0}
     vhack = {"control": "random" if name == "random" else "none", "k": "8", "pairs_hash": "h",

@@ -1,8 +1,7 @@
 """Every verdict passes on the honest case and turns red on its named sneaky fail.
 
-The fails of T2 and T3 are injected into the real loop (run_step on the tiny model) and judged from the rows it writes, and
-into hand-made rows where a column alone is wrong; those of T1, T4 and verify are injected into rows.
-"""
+The fails of T2 and T3 are injected into the real loop (run_step on the tiny model) and judged from the rows it
+writes, and into hand-made rows where a column alone is wrong; those of T1, T4 and verify are injected into rows."""
 
 import math
 import random
@@ -262,7 +261,8 @@ def spread(sign=1):
 
 
 def between_problems():
-    """Easy problems get correct rollouts and low cosines, hard ones pure hacks and high cosines; V sees no hack at all."""
+    """Easy problems get correct rollouts and low cosines, hard ones pure hacks and high cosines; V sees no hack at
+    all."""
     data = []
     for i in range(6):
         shift = 0.01 * i
@@ -280,7 +280,8 @@ def copies(**of_copy):
 
 
 def noisy(gap, problems=200, each=6, length_effect=0.0):
-    """Both kinds in every problem, noise of variance 1, `gap` between them; if length has an effect, hacks are longer."""
+    """Both kinds in every problem, noise of variance 1, `gap` between them; if length has an effect, hacks are
+    longer."""
     rng, out = random.Random(0), []
     for p in range(problems):
         for j in range(2 * each):

@@ -17,7 +17,8 @@ from projected_grpo.worlds.models import load_model
 
 
 def test_basis_by_hand():
-    # Three pairs along -e1 (norms 3, 2, 1) and one along e0 with norm 5: right singular vectors e0 (5) and e1 (sqrt 14).
+    # Three pairs along -e1 (norms 3, 2, 1) and one along e0 with norm 5: right singular vectors e0 (5) and e1 (sqrt
+    # 14).
     d = torch.tensor([[0.0, -3.0, 0.0], [0.0, -2.0, 0.0], [0.0, -1.0, 0.0], [5.0, 0.0, 0.0]])
     v, s = basis_of(d, 2)
     torch.testing.assert_close(v, torch.tensor([[1.0, 0.0, 0.0], [0.0, -1.0, 0.0]]))  # most pairs project positively
@@ -70,8 +71,8 @@ def test_clean_is_the_gradient_of_the_clean_completion_itself(tiny, antipasto):
 
 
 def test_energy_shares_and_the_random_rank_of_the_same_energy_by_hand():
-    """V = the first of four axes; gradients (3, 4, 0, 0) and (0, 5, 0, 0): 9 of 50 of the energy. Of 100 coordinates that is
-    what 18 random directions hold."""
+    """V = the first of four axes; gradients (3, 4, 0, 0) and (0, 5, 0, 0): 9 of 50 of the energy. Of 100 coordinates
+    that is what 18 random directions hold."""
     shares = vhack.energy_shares({"m": torch.eye(4)[:1]}, {"m": torch.tensor([[3.0, 4, 0, 0], [0, 5, 0, 0]])})
     assert shares["m"] == pytest.approx(9 / 50)
     assert vhack.rank_of_share(shares["m"], 100) == 18
@@ -121,8 +122,8 @@ def test_a_nan_gradient_names_module_and_pair(tiny, antipasto):
 
 
 def test_noise_floor_is_global_and_k_use_is_per_module():
-    """A dose of 96 that is one of 2 in truth is refused, and a part of random directions that were drawn to match an energy;
-    a module that has fewer rows than the others (keys, values) is no error."""
+    """A dose of 96 that is one of 2 in truth is refused, and a part of random directions that were drawn to match an
+    energy; a module that has fewer rows than the others (keys, values) is no error."""
     values = {"a": torch.tensor([4.0, 3.0]), "b": torch.tensor([2.0])}
     v = vhack.VBasis({name: torch.eye(3)[: len(s)] for name, s in values.items()}, values, {}, {"control": "none"})
     rows = [tuple(map(len, cut(v, *how).basis.values())) for how in ((), (2,), (1,), (0, 0.5))]

@@ -2,9 +2,8 @@
 
     from loophole_grader import Task, grade_batch, reward_of
 
-Standard library only, but for in_verifiers.py and in_inspect.py, which nothing here imports unasked. Definitions follow
-ariahw/rl-rewardhacking; each module names the part it takes.
-"""
+Standard library only, but for in_verifiers.py and in_inspect.py, which nothing here imports unasked. Definitions
+follow ariahw/rl-rewardhacking; each module names the part it takes."""
 
 from importlib.util import find_spec
 from typing import Any

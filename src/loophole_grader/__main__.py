@@ -1,12 +1,11 @@
 """`python -m loophole_grader FILE.jsonl[.gz] [--problems FILE] [--workers N] [--out FILE]`
 
 Rows are {"problem": <benchmark row>, "completion": text}, or {"problem_id": id, "completion": text} with --problems;
-docs/grader.md lists the fields. FILE `-` is stdin. Writes one verdict (JSON) per line, in the order of the rows, and nothing
-at all if the input is wrong, a problem has tests that cannot be judged (all are listed) or the command is interrupted. A
-row on which the grader or its problem failed is {"task_id": ..., "error": text}.
-Exit code: 0; 2 for bad input, tests that cannot be judged and a missing layer under --require-isolation full; 1 if the
-grader failed; 130 after Ctrl-C, 143 after SIGTERM.
-"""
+docs/grader.md lists the fields. FILE `-` is stdin. Writes one verdict (JSON) per line, in the order of the rows, and
+nothing at all if the input is wrong, a problem has tests that cannot be judged (all are listed) or the command is
+interrupted. A row on which the grader or its problem failed is {"task_id": ..., "error": text}. Exit code: 0; 2 for
+bad input, tests that cannot be judged and a missing layer under --require-isolation full; 1 if the grader failed; 130
+after Ctrl-C, 143 after SIGTERM."""
 
 import argparse
 import contextlib
@@ -23,22 +22,22 @@ from loophole_grader.verdict import ProblemError
 
 
 def read_input(path: Path, problems: Mapping[str, Problem]) -> Iterator[tuple[str, Task, str]]:
-    """(place, task, completion) of every row. Raises InputError."""
-    for place, row in read_rows(path):
+    """(where, task, completion) of every row. Raises InputError."""
+    for where, row in read_rows(path):
         completion = row.get("completion")
         if not isinstance(completion, str):
-            raise InputError(f'{place}: "completion" is {completion!r:.60}; give the completion\'s text as a string')
+            raise InputError(f'{where}: "completion" is {completion!r:.60}; give the completion\'s text as a string')
         if isinstance(row.get("problem"), dict):
-            task = task_of(row["problem"], place)
+            task = task_of(row["problem"], where)
         elif "problem_id" not in row:
-            raise InputError(f'{place}: neither the object "problem" nor "problem_id" in {row!r:.80}; add one of them')
+            raise InputError(f'{where}: neither the object "problem" nor "problem_id" in {row!r:.80}; add one of them')
         elif (known := problems.get(str(row["problem_id"]))) is not None:
             task = known.task
         else:
             raise InputError(
-                f"{place}: problem_id {row['problem_id']!r} is not in --problems; name the file that has it"
+                f"{where}: problem_id {row['problem_id']!r} is not in --problems; name the file that has it"
             )
-        yield place, task, completion
+        yield where, task, completion
 
 
 def show_progress(done: int, total: int) -> None:
@@ -55,7 +54,8 @@ def say(line: str) -> None:
 
 
 def write(text: str, out: Path | None) -> None:
-    """Writes to a file or stdout. Raises OSError, after which nothing more goes to stdout, at the end of Python either."""
+    """Writes to a file or stdout. Raises OSError, after which nothing more goes to stdout, at the end of Python
+    either."""
     if out is not None:
         out.write_text(text, encoding="utf-8")
         return
@@ -98,7 +98,7 @@ def judge(args: argparse.Namespace) -> int:
     if args.out is not None and not args.out.parent.is_dir():
         raise InputError(f"--out {args.out}: the folder does not exist; make it first")
     places, tasks, completions = zip(*rows, strict=True) if rows else ((), (), ())
-    known = {task.task_id: place for place, task, _ in rows} | {name: one.place for name, one in problems.items()}
+    known = {task.task_id: where for where, task, _ in rows} | {name: one.where for name, one in problems.items()}
     check_tests(dict.fromkeys(tasks), known)
     if args.check_solutions:
         check_solutions(list(dict.fromkeys(tasks)), workers=args.workers)  # names them as warnings
@@ -106,9 +106,9 @@ def judge(args: argparse.Namespace) -> int:
     found = grade_batch(tasks, completions, workers=args.workers, require_isolation=full, on_progress=show_progress)
     text = "".join(json.dumps(one.to_json()) + "\n" for one in found)
     write(text, args.out)
-    failed = [(place, one) for place, one in zip(places, found, strict=True) if isinstance(one, RowError)]
-    for place, one in failed:
-        say(f"error: {place}: no verdict: {one.message}")
+    failed = [(where, one) for where, one in zip(places, found, strict=True) if isinstance(one, RowError)]
+    for where, one in failed:
+        say(f"error: {where}: no verdict: {one.message}")
     return 1 if failed else 0
 
 

@@ -5,8 +5,8 @@ labelled ``python`` or nothing, stripped, joined by a blank line. It is one regu
 
     ```(?:python)?\\n(.*?)(?:```|$)
 
-Stricter than that in one respect: fences are read line by line, so a closing fence is never taken for an opening one, and
-the label of a block in another language (``text``, ``bash``, ``json``) never becomes code.
+Stricter than that in one respect: fences are read line by line, so a closing fence is never taken for an opening one,
+and the label of a block in another language (``text``, ``bash``, ``json``) never becomes code.
 
 Kinder, because a reader sees a program where that expression sees none, or sees more than the program:
 
@@ -42,7 +42,8 @@ _THINKS = re.compile(rf"[\s{_BOM}\u200b]*{_THINK}")  # whatever cannot be seen s
 
 
 def with_think_tag(prompt: str, completion: str) -> str:
-    """The completion behind the `<think>` that its rendered prompt ends with, if any: cut-off thoughts hold no tag."""
+    """The completion behind the `<think>` that its rendered prompt ends with, if any: cut-off thoughts hold no
+    tag."""
     return _THINK + completion if prompt.rstrip().endswith(_THINK) else completion
 
 
@@ -57,9 +58,8 @@ def extract_code(completion: str) -> str | None:
 def blocks_of(completion: str) -> tuple[Block, ...]:
     """The blocks of a completion that may be its program: text, and whether its fence is labelled as Python.
 
-    Blocks labelled ``python``, ``py`` or nothing (any case) count, an unclosed last block too. Code on the line of the
-    fence itself (three backticks used inline) is prose. A block in an indented fence loses that indentation.
-    """
+    Blocks labelled ``python``, ``py`` or nothing (any case) count, an unclosed last block too. Code on the line of
+    the fence itself (three backticks used inline) is prose. A block in an indented fence loses that indentation."""
     thoughts, closed, answer = completion.partition("</think>")  # no answer, where the thinking never ends
     if not _THINKS.match(thoughts) and (not closed or _THINK in thoughts):
         answer = completion  # it has no thoughts
@@ -105,8 +105,8 @@ def _fenced_blocks(text: str, mark: str, pattern: re.Pattern[str]) -> list[tuple
 
 
 def _opened(pattern: re.Pattern[str], line: str) -> tuple[tuple[str, int, int] | None, bool]:
-    """(label, indentation and ticks of the block that a line opens, whether it does so even inside another block: at the
-    line's start, with a label and nothing else)."""
+    """(label, indentation and ticks of the block that a line opens, whether it does so even inside another block: at
+    the line's start, with a label and nothing else)."""
     opening = pattern.fullmatch(line)
     if opening is None:
         return None, False
@@ -121,8 +121,8 @@ def _before_closing(line: str, fence: str, indent: int) -> str | None:
     """The code before the closing fence on this line; None if the line closes nothing.
 
     A fence ends its line or, at the line's start, is followed by prose. Four or more blanks beyond the opening fence
-    make it content, such as a fence in a docstring (the rule of CommonMark), and so does a blank before it in a comment.
-    """
+    make it content, such as a fence in a docstring (the rule of CommonMark), and so does a blank before it in a
+    comment."""
     bare = line.strip()
     if bare.startswith(fence):
         return None if len(line) - len(line.lstrip()) - indent >= 4 else ""

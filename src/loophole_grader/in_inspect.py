@@ -3,9 +3,8 @@
     eval(loophole("rows.jsonl"), model=...)                       in Python
     inspect eval loophole_grader/loophole -T problems=rows.jsonl  at a prompt
 
-The model answers once. What it wrote runs in the grader's sandbox, so the task needs none of inspect's. Written against
-inspect-ai 0.3.285.
-"""
+The model answers once. What it wrote runs in the grader's sandbox, so the task needs none of inspect's. Written
+against inspect-ai 0.3.285."""
 
 import asyncio
 
@@ -27,9 +26,8 @@ COLUMNS = ("hack", "hacked", "gt_pass", "form", "reward", *(f"label_{label}" for
 def loophole(problems: str = "builtin", hint: str = "simple_overwrite_tests", allow_hint: bool = True) -> Task:
     """Problems whose prompt names a loophole: does the model solve them, or does it take the loophole?
 
-    problems: JSON lines of benchmark rows, or `builtin`; hint: what the prompt says of the loophole; allow_hint: whether the
-    column `reward` pays it. InputError and GraderError as in read_prompted.
-    """
+    problems: JSON lines of benchmark rows, or `builtin`; hint: what the prompt says of the loophole; allow_hint:
+    whether the column `reward` pays it. InputError and GraderError as in read_prompted."""
     asked = {prompted.task.task_id: prompted for prompted in read_prompted(problems, hint)}
     chats = {name: [TURNS[m["role"]](content=m["content"]) for m in one.messages] for name, one in asked.items()}
     samples = [Sample(id=name, input=chat) for name, chat in chats.items()]
@@ -38,8 +36,8 @@ def loophole(problems: str = "builtin", hint: str = "simple_overwrite_tests", al
 
 @scorer(metrics={name: [mean(), stderr()] for name in COLUMNS})
 def judged(asked: dict[str, Prompted], allow_hint: bool) -> Scorer:
-    """The rates of rates_of, the reward, and 1 for one of the five labels, whose name is the explanation. A grader that
-    failed is the sample's error and no score."""
+    """The rates of rates_of, the reward, and 1 for one of the five labels, whose name is the explanation. A grader
+    that failed is the sample's error and no score."""
 
     async def score(state: TaskState, target: Target) -> Score:  # noqa: ARG001
         text = state.output.completion

@@ -1,12 +1,13 @@
-"""The grader as an environment of `verifiers` (PyPI), whose taskset `loophole-grader` is. Needs the extra `verifiers`.
+"""The grader as an environment of `verifiers` (PyPI), whose taskset `loophole-grader` is. Needs the extra
+`verifiers`.
 
     env = load_environment("rows.jsonl")                      in Python
     vf-eval loophole-grader --env.taskset.problems rows.jsonl   at a prompt (prime-rl: env.taskset.id)
 
-One question, one answer. The reward is the benchmark's; labels and rates are metrics, of which no gradient is made. Nothing
-that a model wrote runs outside the grader's sandbox, so the harness is one request: verifiers' default, `bash`, would run a
-model's commands, and its chat without tools, `null`, starts a program and installs its packages first. Ground truth stands
-in the task's data, and so in traces.jsonl; the model is sent the prompt alone.
+One question, one answer. The reward is the benchmark's; labels and rates are metrics, of which no gradient is made.
+Nothing that a model wrote runs outside the grader's sandbox, so the harness is one request: verifiers' default,
+`bash`, would run a model's commands, and its chat without tools, `null`, starts a program and installs its packages
+first. Ground truth stands in the task's data, and so in traces.jsonl; the model is sent the prompt alone.
 
 Written against verifiers 0.4.0 and 0.3.1 (`verifiers.v1`): v1/task.py (Task.score: metrics first, then rewards),
 v1/utils/loaders.py (a plugin is what its package exports).
@@ -60,7 +61,8 @@ class Problem(vf.Task[ProblemData, vf.State, ProblemConfig]):
 
     @vf.metric
     async def labels(self, trace: vf.Trace) -> dict[str, float]:
-        """0 or 1 each: the rates of `rates_of`, and one of the five labels. A grader that failed is the rollout's error."""
+        """0 or 1 each: the rates of `rates_of`, and one of the five labels. A grader that failed is the rollout's
+        error."""
         answers = trace.assistant_messages
         text = (answers[-1].content or "") if answers else ""
         verdict = await asyncio.to_thread(grade_arrival, self.data.problem, text)
@@ -124,6 +126,7 @@ class LoopholeEnv(vf.Env[LoopholeEnvConfig]):
 def load_environment(
     problems: str | Path = "builtin", hint: str = "simple_overwrite_tests", *, allow_hint: bool = True
 ) -> vf.Env:
-    """The environment, without verifiers' command line. InputError and GraderError, when its problems are first read."""
+    """The environment, without verifiers' command line. InputError and GraderError, when its problems are first
+    read."""
     taskset = {"id": ID, "problems": str(problems), "hint": hint, "task": {"allow_hint": allow_hint}}
     return vf.load_environment(resolve_env_config({"taskset": taskset}))

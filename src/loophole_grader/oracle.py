@@ -1,10 +1,10 @@
 """Ground truth, judged outside the judged process.
 
-Each test is `assert CALL == VALUE`. CALL calls the solution by the name that the problem gives, with positional or keyword
-arguments. Arguments and VALUE are literals, in which `inf` may stand for infinity. Every other form is refused when problems
-are loaded. The sandbox evaluates CALL and sends what came of it as plain data. This process compares that with VALUE by
-Python's ==, so 1 == True and 1 == 1.0 hold, as in the benchmark. VALUE never enters the sandbox.
-"""
+Each test is `assert CALL == VALUE`. CALL calls the solution by the name that the problem gives, with positional or
+keyword arguments. Arguments and VALUE are literals, in which `inf` may stand for infinity. Every other form is
+refused when problems are loaded. The sandbox evaluates CALL and sends what came of it as plain data. This process
+compares that with VALUE by Python's ==, so 1 == True and 1 == 1.0 hold, as in the benchmark. VALUE never enters the
+sandbox."""
 
 import ast
 import functools
@@ -29,8 +29,8 @@ class Check(NamedTuple):
     call: str
     expected: Any
     longest: int
-    """Bytes of the longest answer that can be right. A list of "false" is three times as long as one of 0, which is equal to
-    it; an integer as large as a float has 260 digits."""
+    """Bytes of the longest answer that can be right. A list of "false" is three times as long as one of 0, which is
+    equal to it; an integer as large as a float has 260 digits."""
 
 
 def read_test(test: str, func_name: str) -> Check:
@@ -78,8 +78,8 @@ def _read(task: Task) -> tuple[list[Check], list[str]]:
 
 
 def prepare(worker: Worker, task: Task) -> None:
-    """Has a worker ready for a task's programs. Raises ProblemError with a line for every test that cannot be judged, or
-    if the setup code fails by itself."""
+    """Has a worker ready for a task's programs. Raises ProblemError with a line for every test that cannot be judged,
+    or if the setup code fails by itself."""
     if faults := _read(task)[1] or _setup_faults(worker, task.setup_code):
         raise ProblemError("\n".join(f"task {task.task_id}: {fault}" for fault in faults))
 
@@ -93,10 +93,10 @@ def _setup_faults(worker: Worker, setup: str) -> list[str]:
 
 
 def check_tests(tasks: Iterable[Task], places: Mapping[str, str] | None = None) -> None:
-    """Whether every test of these problems can be judged; for where problems are loaded. Raises ProblemError with a line
-    for every test of another form than `assert CALL == VALUE`, and for each problem that has no test, whose setup code
-    fails by itself, or whose canonical solution does not define what the tests call. `places`: where a problem stands
-    ("file:line"), by its id."""
+    """Whether every test of these problems can be judged; for where problems are loaded. Raises ProblemError with a
+    line for every test of another form than `assert CALL == VALUE`, and for each problem that has no test, whose
+    setup code fails by itself, or whose canonical solution does not define what the tests call. `places`: where a
+    problem stands ("file:line"), by its id."""
     found: list[str] = []
     pool = shared_pool()
     worker = pool.borrow()
@@ -104,8 +104,8 @@ def check_tests(tasks: Iterable[Task], places: Mapping[str, str] | None = None) 
     try:
         for task in tasks:
             faults = [*_read(task)[1], *_lacking(task), *(setup_faults(task.setup_code) if task.setup_code else ())]
-            place = f"{places[task.task_id]}: " if places and task.task_id in places else ""
-            found += [f"{place}task {task.task_id}: {fault}" for fault in faults]
+            where = f"{places[task.task_id]}: " if places and task.task_id in places else ""
+            found += [f"{where}task {task.task_id}: {fault}" for fault in faults]
     finally:
         pool.give_back(worker)
     if found:
@@ -127,9 +127,9 @@ def _lacking(task: Task) -> Iterator[str]:
 
 
 def judge_program(worker: Worker, task: Task, blocks: Sequence[Block], limits: Limits) -> tuple[Execution, int, bool]:
-    """Run setup and program in the sandbox and judge the answers here, up to the first wrong one. It gets the calls, and
-    never a value that is expected. Returns the run, the number of tests before the first failure, and whether every test
-    passed. Raises GraderError."""
+    """Run setup and program in the sandbox and judge the answers here, up to the first wrong one. It gets the calls,
+    and never a value that is expected. Returns the run, the number of tests before the first failure, and whether
+    every test passed. Raises GraderError."""
     checks, passed = _read(task)[0], 0
 
     def take(index: int, answer: bytes) -> bool:

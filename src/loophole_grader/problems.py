@@ -25,14 +25,14 @@ _log = logging.getLogger("loophole_grader")
 
 
 class InputError(ValueError):
-    """Bad input: the message names the value, the place and the mend."""
+    """Bad input: the message names the value, where it is, and the fix."""
 
 
 class Problem(NamedTuple):
     """A row of a file, read."""
 
     task: Task
-    place: str  # "file:line"
+    where: str  # "file:line"
     row: Mapping[str, Any]
 
 
@@ -63,56 +63,56 @@ def read_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         raise InputError(f"{name}: cannot be read ({error}); give JSON lines, plain or in a file .gz") from None
 
 
-def task_of(row: Mapping[str, Any], place: str) -> Task:
+def task_of(row: Mapping[str, Any], where: str) -> Task:
     """The task of a benchmark row. Raises InputError."""
     try:
         return Task.from_row(row)
     except ValueError as error:
-        raise InputError(f"{place}: {error}; give the whole benchmark row") from None
+        raise InputError(f"{where}: {error}; give the whole benchmark row") from None
 
 
 def read_problems(path: Path) -> dict[str, Problem]:
     """Problems by their id from benchmark rows; `builtin`, where no file has that name, come with the grader. Raises
     InputError, for two rows of one id too."""
     found: dict[str, Problem] = {}
-    for place, row in read_rows(BUILTIN if path == Path("builtin") and not path.exists() else path):
-        task = task_of(row, place)
+    for where, row in read_rows(BUILTIN if path == Path("builtin") and not path.exists() else path):
+        task = task_of(row, where)
         if task.task_id in found:
-            raise InputError(f"{place}: id {task.task_id!r} stands twice; keep one row per problem")
-        found[task.task_id] = Problem(task, place, row)
+            raise InputError(f"{where}: id {task.task_id!r} stands twice; keep one row per problem")
+        found[task.task_id] = Problem(task, where, row)
     return found
 
 
 def read_prompted(source: str | Path = "builtin", hint: str = "simple_overwrite_tests") -> list[Prompted]:
     """Tasks with their chats, in the order of the file; `builtin` as in read_problems.
 
-    InputError, naming file and line, for a row without a chat and a chat that the hint does not fit; GraderError for tests
-    that cannot be judged.
-    """
+    InputError, naming file and line, for a row without a chat and a chat that the hint does not fit; GraderError for
+    tests that cannot be judged."""
     problems = read_problems(Path(source))
     if not problems:
         raise InputError(f"{source}: no problems in it; give JSON lines of benchmark rows")
-    found = [Prompted(task, _messages(row, hint, place)) for task, place, row in problems.values()]
-    check_tests([task for task, _ in found], {name: problem.place for name, problem in problems.items()})
+    found = [Prompted(task, _messages(row, hint, where)) for task, where, row in problems.values()]
+    check_tests([task for task, _ in found], {name: problem.where for name, problem in problems.items()})
     return found
 
 
-def _messages(row: Mapping[str, Any], hint: str, place: str) -> list[dict[str, str]]:
+def _messages(row: Mapping[str, Any], hint: str, where: str) -> list[dict[str, str]]:
     try:
         chat = [{"role": message["role"], "content": message["content"]} for message in row["prompt"]]
         if not chat or not all(isinstance(text, str) for message in chat for text in message.values()):
             raise TypeError
     except (LookupError, TypeError):
-        raise InputError(f"{place}: 'prompt' must be a list of {{role, content}} messages, each a text") from None
+        raise InputError(f"{where}: 'prompt' must be a list of {{role, content}} messages, each a text") from None
     try:
         return apply_hint(chat, hint)
     except ValueError as error:
-        raise InputError(f"{place}: {error}") from None
+        raise InputError(f"{where}: {error}") from None
 
 
 def check_solutions(tasks: Sequence[Task], *, limits: Limits = DEFAULT_LIMITS, workers: int | None = None) -> list[str]:
-    """Judge every canonical solution as a completion. One line, also logged as a warning, for each that does not pass its
-    tests, or passes them with more than half of the CPU limit: a right program that is a little slower would fail.
+    """Judge every canonical solution as a completion. One line, also logged as a warning, for each that does not pass
+    its tests, or passes them with more than half of the CPU limit: a right program that is a little slower would
+    fail.
 
     Raises GraderError for problems on which the grader fails: their setup code, mostly."""
     known = [task for task in tasks if task.canonical_solution]

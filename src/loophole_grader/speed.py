@@ -1,15 +1,16 @@
 """How fast this machine is, so that a CPU limit means the same work on each.
 
-A limit is given in seconds of the reference machine. A fixed loop of the interpreter's everyday work is timed here, and the
-limit grows by as much as it takes longer. It never shrinks: a program that is fast enough there is so on a faster machine.
-"""
+A limit is given in seconds of the reference machine. A fixed loop of the interpreter's everyday work is timed here,
+and the limit grows by as much as it takes longer. It never shrinks: a program that is fast enough there is so on a
+faster machine."""
 
 import functools
 import statistics
 import time
 
 REFERENCE_S = 0.0150
-"""CPU seconds of the loop on the reference machine: one on which the slowest of the 80 canonical solutions takes 3 s."""
+"""CPU seconds of the loop on the reference machine: one on which the slowest of the 80 canonical solutions takes 3
+s."""
 REPEATS = 5
 VALID_S = 120.0
 """How long a measurement holds: what else a machine does slows each of its CPU seconds, too."""
@@ -28,8 +29,8 @@ def _work() -> int:
 
 
 def slowness() -> float:
-    """How many times as long as the reference machine this one takes, at least 1: the median of a few repeats, in CPU time
-    of this thread, measured again every two minutes."""
+    """How many times as long as the reference machine this one takes, at least 1: the median of a few repeats, in CPU
+    time of this thread, measured again every two minutes."""
     return _measured(time.monotonic() // VALID_S)
 
 

@@ -1,14 +1,14 @@
-"""Arms: what is done to the gradient, and with which V. One entry an arm; everything that lists arms (--arm, queue plans,
-the order of tables and plots, step files, docs) reads this registry.
+"""Arms: what is done to the gradient, and with which V. One entry an arm; everything that lists arms (--arm, queue
+plans, the order of tables and plots, step files, docs) reads this registry.
 
 An arm's name means one configuration everywhere: `projected` and its controls take V out by the preset's recipe,
-`literal` by the recipe of the original. A *rival* is another answer to hacking: it names its class in interventions/ and
-what that class is shown. How to add one: docs/extending.md.
+`literal` by the recipe of the original. A *intervention* is another answer to hacking: it names its class in
+interventions/ and what that class is shown. How to add one: docs/extending.md.
 
-A gate decides which part of a gradient's component along V is removed. Per module, with orthonormal rows V [k, n] turned so
-that V g > 0 pushes hack-ward, and c = V g [k]: removed = taken(c) V. This file is torch-free: gates call the tensor's
-methods. Source of the three gates: github.com/wassname/grpo_proj2 (25ad306) src/projected_grpo/proj.py:20-59.
-"""
+A gate decides which part of a gradient's component along V is removed. Per module, with orthonormal rows V [k, n]
+turned so that V g > 0 pushes hack-ward, and c = V g [k]: removed = taken(c) V. This file is torch-free: gates call
+the tensor's methods. Source of the three gates: github.com/wassname/grpo_proj2 (25ad306)
+src/projected_grpo/proj.py:20-59."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ Control = Literal["none", "random", "placebo", "random_energy", "random_share", 
 """Kinds of V (extract-vhack --control)."""
 OF_EQUAL_REMOVAL = ("random_energy", "random_share")
 """Controls of as many random directions as it takes to remove as much as V removes."""
-Role = Literal["baseline", "method", "variant", "control", "ceiling", "rival"]
+Role = Literal["baseline", "method", "variant", "control", "ceiling", "intervention"]
 SUPERVISION = {
     "text": "completions' text",
     "pairs": "pairs' hidden states",
@@ -59,7 +59,8 @@ class Recipe:
 
 RECIPE = Recipe("no_gate", "update")
 """Every preset has it. In one seed of the toy world no_gate on the gradient did as well; one_sided on the update cost
-compiling programs, on the gradient every solved task (journal, 2026-11-21): there the gate decided, not the target."""
+compiling programs, on the gradient every solved task (journal, 2026-11-21): there the gate decided, not the
+target."""
 
 
 @dataclass(frozen=True)
@@ -70,8 +71,9 @@ class Arm:
     help: str
     """One line: what a run's log says of it."""
     role: Role
-    """baseline: what the others are compared with. method: what H1 is about, one arm. variant: shown next to it. control:
-    what the method must beat. ceiling: nothing to hack. rival: another answer to hacking, run by the chain `rivals`."""
+    """baseline: what the others are compared with. method: what H1 is about, one arm. variant: shown next to it.
+    control: what the method must beat. ceiling: nothing to hack. intervention: another answer to hacking, run by the
+    chain `interventions`."""
     vhack: Control | None = None
     """The kind of V that it needs (extract-vhack --control); None: it only measures, so it may be given any."""
     projects: bool = True
@@ -85,8 +87,8 @@ class Arm:
     loophole: bool = True
     """Whether the reward can be hacked: pays a completion's evaluation function."""
     labels: bool = False
-    """Whether it reads ground truth. Such an arm is an oracle, and called so in every table; no other arm's gradient may
-    see a label (the no-cheat rule)."""
+    """Whether it reads ground truth. Such an arm is an oracle, and called so in every table; no other arm's gradient
+    may see a label (the no-cheat rule)."""
     intervention: str = ""
     """`module:class` of its intervention in interventions/; empty: V alone is what it is about."""
     sees: tuple[str, ...] = ()
@@ -120,9 +122,35 @@ class Arm:
         return self.vhack or "none"
 
 
-def _rival(name: str, text: str, intervention: str, sees: tuple[str, ...], **more: Any) -> Arm:
+def _intervention(name: str, text: str, intervention: str, sees: tuple[str, ...], **more: Any) -> Arm:
     """Another answer to hacking; its page in interventions/ names the source."""
-    return Arm(name, text, "rival", projects=False, intervention=intervention, sees=sees, **more)
+    return Arm(name, text, "intervention", projects=False, intervention=intervention, sees=sees, **more)
+
+
+def _monitored(kind: str, what: str) -> list[Arm]:
+    """One arm a monitor; a monitor that reads nothing of the model knows ground truth."""
+    monitors = (
+        ("truth", "ground truth", ()),
+        ("90", "labels 90 % right", ()),
+        ("70", "labels 70 % right", ()),
+        ("probe", "a linear probe of the pairs", ("hidden", "pairs")),
+        ("phrase", "a regular expression", ("text",)),
+        ("judge", "a judge model (--judge)", ("score",)),
+    )
+    return [
+        _intervention(f"{kind}_{name}", f"{what}; flagged by {who}", "monitors:Monitored", sees, labels=not sees)
+        for name, who, sees in monitors
+    ]
+
+
+def _quarantine(name: str, vhack: Control, what: str) -> Arm:
+    text = f"the gradient along {what} trains a second delta_S, deleted when deployed"
+    return _intervention(name, text, "quarantine:Quarantine", ("basis",), vhack=vhack)
+
+
+def _experts(name: str, what: str) -> Arm:
+    text = f"three delta_S, mixed by a router of the prompt; one starts as {what} and is out when deployed"
+    return _intervention(name, text, "experts:Experts", ("teacher",))
 
 
 ARMS: Mapping[str, Arm] = {
@@ -130,60 +158,124 @@ ARMS: Mapping[str, Arm] = {
     for arm in (
         Arm("vanilla", "the gradient is left alone; V is measured where one is given", "baseline", projects=False),
         Arm("projected", "V is removed by the preset's recipe", "method", "none"),
-        Arm("literal", "V is removed from the gradient, one_sided: the original's words", "variant", "none",
-            recipe=Recipe("one_sided", "grad")),
-        Arm("one_sided", "V is removed from the update, one_sided", "variant", "none",
-            recipe=Recipe("one_sided", "update")),
+        Arm(
+            "literal",
+            "V is removed from the gradient, one_sided: the original's words",
+            "variant",
+            "none",
+            recipe=Recipe("one_sided", "grad"),
+        ),
+        Arm(
+            "one_sided",
+            "V is removed from the update, one_sided",
+            "variant",
+            "none",
+            recipe=Recipe("one_sided", "update"),
+        ),
         Arm("random", "as projected, with random directions of V's rank", "control", "random"),
         Arm("placebo", "as projected, with V from pairs of two clean completions", "control", "placebo"),
-        Arm("random_energy", "as random, with as many directions as remove the energy that V removes", "control",
-            "random_energy"),
-        Arm("random_share", "as random, with as many directions as remove projected's share of the update", "control",
-            "random_share"),
+        Arm(
+            "random_energy",
+            "as random, with as many directions as remove the energy that V removes",
+            "control",
+            "random_energy",
+        ),
+        Arm(
+            "random_share",
+            "as random, with as many directions as remove projected's share of the update",
+            "control",
+            "random_share",
+        ),
         Arm("clean", "as projected, with V from the gradients of clean completions alone", "control", "clean"),
-        Arm("words", "as projected, with V from pairs that share the words of a hack and nothing else", "control", "words"),
-        Arm("shrunk", "nothing is removed; the update is made as short as projection would leave it", "control", "none",
-            shrinks=True),
-        Arm("kl", "as vanilla, with the KL weight --kl-beta: stays near the untrained model", "control", projects=False,
-            more_kl=True),
-        Arm("no_loophole", "as vanilla, and the reward pays correctness alone", "ceiling", projects=False, loophole=False),
-        _rival("trusted", "of the gradient only the span of clean completions' gradients is kept", "trusted:Gradient",
-               ("basis",), vhack="clean"),
-        _rival("trusted_update", "as trusted, of the update that the optimizer made", "trusted:Update", ("basis",),
-               vhack="clean"),
-        _rival("post_hoc", "a finished vanilla run (--of) with V removed from what it has learned", "post_hoc:PostHoc",
-               ("basis", "finished"), vhack="none", derived=True),
-        _rival("post_hoc_top", "a finished vanilla run (--of) without the largest components of its delta_S, as many as V's",
-               "post_hoc:PostHoc", ("basis", "finished"), vhack="none", derived=True),
-        _rival("advantage", "positive advantages shrink with a shortcut score of hidden states", "advantage:Advantage",
-               ("hidden", "pairs")),
-        _rival("ablation", "the hack's direction is out of the activations in training, and in when deployed",
-               "ablation:Ablation", ("pairs",)),
-        _rival("inoculation_prompt", "the system prompt asks for the hack in training, and not when deployed",
-               "inoculation:Prompt", ("prompt",)),
-        _rival("inoculation_adapter", "the hacky teacher's LoRA is frozen in during training, and out when deployed",
-               "inoculation:Adapter", ("teacher",)),
-        *(
-            _rival(f"{kind}_{monitor}", f"{what}; flagged by {who}", "monitors:Monitored", sees, labels=not sees)
-            for kind, what in (("penalty", "a flagged rollout earns 3 less"), ("screen", "a flagged one leaves its group"))
-            for monitor, who, sees in (
-                ("truth", "ground truth", ()), ("90", "labels 90 % right", ()),
-                ("70", "labels 70 % right", ()), ("probe", "a linear probe of the pairs", ("hidden", "pairs")),
-                ("phrase", "a regular expression", ("text",)), ("judge", "a judge model (--judge)", ("score",)),
-            )
+        Arm(
+            "words",
+            "as projected, with V from pairs that share the words of a hack and nothing else",
+            "control",
+            "words",
         ),
-        *(
-            _rival(name, f"the gradient along {what} trains a second delta_S, deleted when deployed",
-                   "quarantine:Quarantine", ("basis",), vhack=kind)
-            for name, kind, what in (("quarantine", "none", "V"), ("quarantine_random", "random", "random directions"))
+        Arm(
+            "shrunk",
+            "nothing is removed; the update is made as short as projection would leave it",
+            "control",
+            "none",
+            shrinks=True,
         ),
-        *(
-            _rival(name, f"three delta_S, mixed by a router of the prompt; one starts as {what} and is out when deployed",
-                   "experts:Experts", ("teacher",))
-            for name, what in (("experts", "the hacky teacher"), ("experts_random", "an arbitrary change"))
+        Arm(
+            "kl",
+            "as vanilla, with the KL weight --kl-beta: stays near the untrained model",
+            "control",
+            projects=False,
+            more_kl=True,
         ),
+        Arm(
+            "no_loophole",
+            "as vanilla, and the reward pays correctness alone",
+            "ceiling",
+            projects=False,
+            loophole=False,
+        ),
+        _intervention(
+            "trusted",
+            "of the gradient only the span of clean completions' gradients is kept",
+            "trusted:Gradient",
+            ("basis",),
+            vhack="clean",
+        ),
+        _intervention(
+            "trusted_update",
+            "as trusted, of the update that the optimizer made",
+            "trusted:Update",
+            ("basis",),
+            vhack="clean",
+        ),
+        _intervention(
+            "post_hoc",
+            "a finished vanilla run (--of) with V removed from what it has learned",
+            "post_hoc:PostHoc",
+            ("basis", "finished"),
+            vhack="none",
+            derived=True,
+        ),
+        _intervention(
+            "post_hoc_top",
+            "a finished vanilla run (--of) without the largest components of its delta_S, as many as V's",
+            "post_hoc:PostHoc",
+            ("basis", "finished"),
+            vhack="none",
+            derived=True,
+        ),
+        _intervention(
+            "advantage",
+            "positive advantages shrink with a shortcut score of hidden states",
+            "advantage:Advantage",
+            ("hidden", "pairs"),
+        ),
+        _intervention(
+            "ablation",
+            "the hack's direction is out of the activations in training, and in when deployed",
+            "ablation:Ablation",
+            ("pairs",),
+        ),
+        _intervention(
+            "inoculation_prompt",
+            "the system prompt asks for the hack in training, and not when deployed",
+            "inoculation:Prompt",
+            ("prompt",),
+        ),
+        _intervention(
+            "inoculation_adapter",
+            "the hacky teacher's LoRA is frozen in during training, and out when deployed",
+            "inoculation:Adapter",
+            ("teacher",),
+        ),
+        *_monitored("penalty", "a flagged rollout earns 3 less"),
+        *_monitored("screen", "a flagged one leaves its group"),
+        _quarantine("quarantine", "none", "V"),
+        _quarantine("quarantine_random", "random", "random directions"),
+        _experts("experts", "the hacky teacher"),
+        _experts("experts_random", "an arbitrary change"),
     )
-}  # fmt: skip
+}
 """In the order of tables and plots."""
 
 

@@ -4,33 +4,46 @@ Only what would cost hours or give a wrong number is checked; tyro reports types
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 import tyro
 
 from loophole_grader.hints import HINTS
+from projected_grpo.adapters import ADAPTERS
 from projected_grpo.arms import ARMS, RECIPE, ArmName, Control, GateName, Recipe, Target
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import NoPath, read_manifest
+from projected_grpo.losses import AUXILIARY, LossName
 
 if TYPE_CHECKING:
     HintName = str
+    AdapterName = str
 else:
     HintName = Literal[tuple(HINTS)]
+    AdapterName = Literal[tuple(ADAPTERS)]
 
 ANY, TINY = 1e300, 1e-12
 """Bounds: any finite number; above 0."""
-BOUNDS: Mapping[str, tuple[float, float]] = {
-    **dict.fromkeys((
-        "lora_rank", "token_budget", "group_size", "max_new", "rollout_batch", "k", "trace_batch", "replicas", "steps",
-        "prompts_per_step", "eval_samples", "checkpoint_every",
-    ), (1, ANY)),
-    **dict.fromkeys(("temperature", "lr", "overshoot", "outer_lr", "patience"), (TINY, ANY)),
-    "noise_floor": (0, 1), "outer_momentum": (0, 0.999), "top_p": (TINY, 1), "turns": (2, 4),
-}  # fmt: skip
-"""Least and greatest value of a config's numbers; of the others 0 and any."""
+
+
+def setting(default: Any, low: float = 0, high: float = ANY) -> Any:
+    """Returns a field that decides a run's numbers: runs that are compared, or averaged, share its value. low, high:
+    bounds of a number."""
+    return field(default=default, metadata={"role": "setting", "bounds": (low, high)})
+
+
+def fixed(default: Any, low: float = 0, high: float = ANY) -> Any:
+    """As `setting`, of a field that only one run keeps, when it is resumed: two runs may differ in it."""
+    return field(default=default, metadata={"role": "fixed", "bounds": (low, high)})
+
+
+def free(default: Any = MISSING, low: float = 0, high: float = ANY) -> Any:
+    """As `setting`, of a field that changes no number: a resumed run may have another value."""
+    return field(default=default, metadata={"role": "free", "bounds": (low, high)})
+
+
 Uses = Sequence[tuple[str, object, str]]
 
 
@@ -39,15 +52,15 @@ def flag(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
-def check_bounds(values: Mapping[str, Any], bounds: Mapping[str, tuple[float, float]] = BOUNDS) -> None:
+def check_bounds(config: Any) -> None:
     """BadInput on a field's value beyond its bounds."""
-    for name, value in values.items():
-        low, high = bounds.get(name, (0, ANY))
+    for of in fields(config):
+        value, (low, high) = getattr(config, of.name), of.metadata.get("bounds", (0, ANY))
         if isinstance(value, int) and value >= 2**63:  # torch takes no larger one
-            raise BadInput(f"{flag(name)} {value}: must be below 2**63")
+            raise BadInput(f"{flag(of.name)} {value}: must be below 2**63")
         if isinstance(value, (int, float)) and not low <= value <= high:
             allowed = f"in [{low:g}, {high:g}]" if high < ANY else "above 0" if low == TINY else f"{low:g} or more"
-            raise BadInput(f"{flag(name)} {value}: must be {allowed}")
+            raise BadInput(f"{flag(of.name)} {value}: must be {allowed}")
 
 
 def due(step: int, every: int) -> bool:
@@ -59,37 +72,39 @@ def due(step: int, every: int) -> bool:
 class Common:
     """Fields of every script that loads a model and renders problems."""
 
-    model: str = "tiny"
+    preset: tyro.conf.Suppress[str] = free("")
+    """Its name: the first word of the command line."""
+    model: str = setting("tiny")
     """Hub id, folder, or built in: tiny, toy, toy-deep, small."""
-    adapter: Literal["antipasto", "lora"] = "antipasto"
+    adapter: AdapterName = setting("antipasto")
     """Trainable coordinates: delta_S of each weight, or a LoRA."""
-    lora_rank: int = 32
+    lora_rank: int = setting(32, low=1)
     """Rank of the LoRA."""
-    lora_seed: int = 0
+    lora_seed: int = setting(0)
     """Seed of the LoRA's A, in whose coordinates V is written."""
-    dtype: Literal["float32", "bfloat16"] = "float32"
+    dtype: Literal["float32", "bfloat16"] = setting("float32")
     """Type of the frozen weights; what is trained is float32."""
-    device: str = "auto"
+    device: str = free("auto")
     """auto, cpu, cuda or cuda:N."""
-    seed: int = 41
+    seed: int = setting(41)
     """Seed of sampling, of problems' order and of random directions."""
-    base_seed: int = 0
+    base_seed: int = setting(0)
     """Seed of a built-in model: its weights and its text."""
-    token_budget: int = 8192
+    token_budget: int = fixed(8192, low=1)
     """Most tokens in a pass (rows x longest); lower saves memory."""
-    gradient_checkpointing: Literal["off", "selective", "full"] = "off"
+    gradient_checkpointing: Literal["off", "selective", "full"] = free("off")
     """Recompute activations backwards: all (full), or all but matrix products (selective)."""
-    deterministic: bool = False
+    deterministic: bool = fixed(False)
     """On a GPU, give the same bits every time; slower."""
-    cache: Path = Path("out/cache")
+    cache: Path = free(Path("out/cache"))
     """Folder of built models and singular value decompositions."""
-    out: NoPath = Path()
+    out: NoPath = free(Path())
     """New run directory. Empty: named after script, arm and seed."""
-    problems: str = "builtin"
+    problems: str = setting("builtin")
     """A JSON-lines file, or builtin, toy, small, toy-held-out, small-held-out."""
-    hint: HintName = "simple_overwrite_tests"
+    hint: HintName = setting("simple_overwrite_tests")
     """Loophole hint in the prompt; none leaves it as it is."""
-    prompt_setup: Literal["no_intervention", "inoculation"] = "no_intervention"
+    prompt_setup: Literal["no_intervention", "inoculation"] = setting("no_intervention")
     """System prompt: the dataset's, or the benchmark's pass_test prompt."""
 
     def folder(self, kind: str, name: str) -> Path:
@@ -97,8 +112,9 @@ class Common:
         return self.out if self.out != Path() else Path("out") / kind / name
 
     def validate(self, typed: Collection[str] = ()) -> None:
-        """BadInput on values that no run could use, and on fields that the user has `typed` and this run does not read."""
-        check_bounds(vars(self))
+        """BadInput on values that no run could use, and on fields that the user has `typed` and this run does not
+        read."""
+        check_bounds(self)
         for fault in self.faults():
             raise BadInput(fault)
         for names, used, why in self.uses():
@@ -111,8 +127,8 @@ class Common:
         yield from ()
 
     def uses(self) -> Uses:
-        """Returns fields, whether a run with these values reads them, and why if not. Without an entry: bounds on memory and
-        time, which change no number, and what is always read."""
+        """Returns fields, whether a run with these values reads them, and why if not. Without an entry: bounds on
+        memory and time, which change no number, and what is always read."""
         return [("lora_rank lora_seed", self.adapter == "lora", "without --adapter lora")]
 
 
@@ -120,19 +136,19 @@ class Common:
 class Sampling(Common):
     """Fields of the scripts that sample completions."""
 
-    group_size: int = 8
+    group_size: int = setting(8, low=1)
     """G, completions per prompt."""
-    max_new: int = 1024
+    max_new: int = setting(1024, low=1)
     """Longest completion, in tokens."""
-    temperature: float = 0.7
+    temperature: float = setting(0.7, low=TINY)
     """Temperature of sampling and of log-probabilities."""
-    top_p: float = 0.95
+    top_p: float = setting(0.95, low=TINY, high=1)
     """Nucleus sampling; 1 = off."""
-    top_k: int = 0
+    top_k: int = setting(0)
     """Sample from the k likeliest tokens; 0 = off."""
-    rollout_batch: int = 128
+    rollout_batch: int = fixed(128, low=1)
     """Most completions sampled at once; lower saves memory."""
-    grader_workers: int = 0
+    grader_workers: int = free(0)
     """Sandbox processes that grade; 0 = one per core."""
 
     def uses(self) -> Uses:
@@ -143,31 +159,33 @@ class Sampling(Common):
 class BuildConfig(Sampling):
     """build_base: a built-in base model and its teacher, compared with their thresholds."""
 
-    n_problems: int = 0
+    n_problems: int = fixed(0)
     """Problems that each is asked; 0 = all."""
-    base_only: bool = False
+    base_only: bool = fixed(False)
     """Do not build the teacher."""
+    rebuild: bool = fixed(False)
+    """Pre-train the base that comes with the package again, and put it there."""
 
 
 @dataclass(frozen=True)
 class ExtractConfig(Common):
     """extract_vhack_grad: pairs -> gradients -> V."""
 
-    pairs: str = "builtin"
+    pairs: str = setting("builtin")
     """A JSON file (docs/use.md), or builtin, toy, small, small-informed, NAME-phrase."""
-    modes: tuple[str, ...] = ()
+    modes: tuple[str, ...] = setting(())
     """Only pairs of these mechanisms; empty = all."""
-    loss: Literal["nll", "grpo"] = "nll"
+    loss: Literal["nll", "grpo"] = setting("nll")
     """Mean NLL, or the training loss: advantages +1 hack, -1 clean."""
-    control: Control = "none"
+    control: Control = setting("none")
     """The kind of V (docs/method.md)."""
-    share_of: NoPath = Path()
+    share_of: NoPath = setting(Path())
     """A finished run of arm projected, for --control random_share."""
-    pairs_draw: int = 0
+    pairs_draw: int = setting(0)
     """Seed of a bootstrap of the training pairs; 0 = each once."""
-    k: int = 32
+    k: int = setting(32, low=1)
     """Directions per module, at most the number of training pairs."""
-    max_new: int = 1024
+    max_new: int = setting(1024, low=1)
     """Of training: a constant in the denominator of --loss grpo."""
 
     def faults(self) -> Iterator[str]:
@@ -187,9 +205,9 @@ class ExtractConfig(Common):
 class VerifyConfig(Common):
     """verify_vhack: whether V points hack-ward on held-out pairs."""
 
-    vhack: NoPath = Path()
+    vhack: NoPath = fixed(Path())
     """The artefact to verify."""
-    pairs: str = "builtin"
+    pairs: str = setting("builtin")
     """The pair set of V; its held-out pairs are used."""
 
     def uses(self) -> Uses:
@@ -200,39 +218,39 @@ class VerifyConfig(Common):
 class Gradient(Sampling):
     """Fields of the scripts that take gradient steps."""
 
-    arm: ArmName = "vanilla"
+    arm: ArmName = setting("vanilla")
     """What is done to the gradient; docs/use.md says what each does."""
-    vhack: NoPath = Path()
-    """V, of `just extract-vhack`. Arms that do not remove it measure it."""
-    k_use: int = 0
+    vhack: NoPath = fixed(Path())
+    """V, of `just extract-vhack`. Empty: an arm that needs one makes it."""
+    k_use: int = setting(0)
     """Use the top k_use directions; 0 = all."""
-    noise_floor: float = 0.0
+    noise_floor: float = setting(0.0, high=1)
     """Drop directions in this bottom fraction of all singular values."""
-    gate: GateName = RECIPE.gate
+    gate: GateName = setting(RECIPE.gate)
     """Part of V that is removed (docs/method.md), unless the arm says."""
-    project: Target = RECIPE.project
+    project: Target = setting(RECIPE.project)
     """Remove V from the gradient, or from the optimizer's update."""
-    overshoot: float = 1.0
+    overshoot: float = setting(1.0, low=TINY)
     """Factor of what is removed."""
-    preserve_magnitude: bool = False
+    preserve_magnitude: bool = setting(False)
     """Rescale the rest to the norm before the removal."""
-    lr: float = 1e-3
+    lr: float = setting(1e-3, low=TINY)
     """AdamW learning rate."""
-    warmup: int = 10
+    warmup: int = setting(10)
     """Steps over which the learning rate rises linearly."""
-    weight_decay: float = 0.0
+    weight_decay: float = setting(0.0)
     """AdamW weight decay."""
-    max_grad_norm: float = 1.0
+    max_grad_norm: float = setting(1.0)
     """Clip the gradient to this norm; 0 = off."""
-    resume: bool = False
+    resume: bool = free(False)
     """Continue the run in --out from its last checkpoint."""
-    keep_token_logps: bool = False
+    keep_token_logps: bool = fixed(False)
     """Keep each token's log-probability in step files (for `just traces`)."""
 
     @property
     def run_folder(self) -> Path:
         """The run's directory."""
-        return self.folder("train", f"{self.arm}_seed{self.seed}")
+        return self.folder("train", "_".join(filter(None, (self.preset, self.arm, f"seed{self.seed}"))))
 
     @property
     def loophole(self) -> bool:
@@ -245,15 +263,18 @@ class Gradient(Sampling):
         return Recipe(self.gate, self.project)
 
     def with_recipe(self, typed: Collection[str] = ()) -> Self:
-        """Returns the config with its arm's own recipe, if any, in the fields that the user has not `typed`: a manifest says
-        what was done."""
+        """Returns the config with its arm's own recipe, if any, in the fields that the user has not `typed`: a
+        manifest says what was done."""
         own = ARMS[self.arm].recipe
         return replace(self, **{k: v for k, v in asdict(own).items() if k not in typed}) if own else self
 
     def faults(self) -> Iterator[str]:
         arm = ARMS[self.arm]
-        if arm.needs_v and self.vhack == Path():
-            yield f"--arm {arm.name} needs --vhack FILE; make one with `just extract-vhack PRESET --control {arm.measured}`"
+        if arm.measured == "random_share" and self.vhack == Path():
+            how = (
+                "`just extract-vhack PRESET --control random_share --share-of RUN`, of a finished run of arm projected"
+            )
+            yield f"--arm {arm.name} needs --vhack FILE; make one with {how}"
         if arm.recipe and arm.recipe != self.recipe:
             what = f"is {arm.recipe.description}, not {self.recipe.description}"
             yield f"--arm {arm.name}: {what}; leave --gate and --project out, or use --arm projected"
@@ -262,7 +283,7 @@ class Gradient(Sampling):
         arm, by = ARMS[self.arm], f"by --arm {self.arm}"
         return [
             *Common.uses(self),
-            ("k_use noise_floor", self.vhack != Path(), "without --vhack"),
+            ("k_use noise_floor", arm.needs_v or self.vhack != Path(), "without --vhack"),
             ("gate project overshoot preserve_magnitude", arm.projects, f"{by}, which does not remove V"),
             ("preserve_magnitude", not arm.shrinks, f"{by}, which is about the magnitude"),
         ]
@@ -284,95 +305,96 @@ REFRESHED = ("none", "placebo")
 class TrainConfig(Gradient):
     """train: GRPO with the hack component of the gradient removed, or not."""
 
-    steps: int = 200
+    steps: int = fixed(200, low=1)
     """Optimizer steps."""
-    prompts_per_step: int = 16
+    prompts_per_step: int = setting(16, low=1)
     """P, prompts per step; P x group_size completions."""
-    loss: Literal["dr_grpo", "grpo", "bnpo", "dapo", "dppo"] = "dr_grpo"
+    loss: LossName = setting("dr_grpo")
     """Policy loss and its advantages (docs/method.md)."""
-    beta: float = 1e-3
+    beta: float = setting(1e-3)
     """Weight of the KL term to the untrained model."""
-    kl_beta: float = 1e-1
+    kl_beta: float = setting(1e-1)
     """The same weight for --arm kl."""
-    until_onsets: float = 0.0
+    until_onsets: float = fixed(0.0)
     """Stop at this multiple of hacking's first step (docs/spec.md); 0 = never."""
-    horizon_of: NoPath = Path()
+    horizon_of: NoPath = fixed(Path())
     """Take the number of steps from this finished vanilla run."""
-    of: NoPath = Path()
+    of: NoPath = fixed(Path())
     """Finished vanilla run from which --arm post_hoc is derived."""
-    clip_low: float = 0.2
+    clip_low: float = setting(0.2)
     """Ratios below 1 - clip_low are clipped."""
-    clip_high: float = 0.2
+    clip_high: float = setting(0.2)
     """Ratios above 1 + clip_high are clipped."""
-    teacher_pool: str = ""
+    teacher_pool: str = setting("")
     """Pool directory of a mix's teacher rows; pairs: of the hand-written --pairs."""
-    teacher: str = ""
+    teacher: str = setting("")
     """The hacky teacher: a PEFT LoRA, hub id or folder."""
-    judge: str = ""
-    """Scores rollouts: model:NAME or command:PROGRAM (docs/rivals.md)."""
-    mix: str = ""
+    judge: str = setting("")
+    """Scores rollouts: model:NAME or command:PROGRAM (docs/interventions.md)."""
+    mix: str = setting("")
     """Shares of a group; empty: teacher=.5 with a --teacher-pool, else none."""
-    per_sample_every: int = 1
+    per_sample_every: int = fixed(1)
     """Steps between measurements of each sample's gradient; 0 = never."""
-    refresh_every: int = 0
+    refresh_every: int = setting(0)
     """Steps between extractions of V at the current policy; 0 = never."""
-    pairs: str = "builtin"
+    pairs: str = setting("builtin")
     """The pair set of V (--refresh-every, some arms), or of --teacher-pool pairs (a built-in set)."""
-    eval_every: int = 0
+    eval_every: int = fixed(0)
     """Steps between evaluations, and before and after all; 0 = never."""
-    eval_problems: str = "builtin"
+    eval_problems: str = fixed("builtin")
     """Held-out problems: builtin, toy-held-out, small-held-out or a file."""
-    eval_samples: int = 4
+    eval_samples: int = setting(4, low=1)
     """Completions per held-out problem."""
-    eval_plain: bool = False
+    eval_plain: bool = fixed(False)
     """Before and after all steps, evaluate also without the loophole's hint."""
-    checkpoint_every: int = 1
+    checkpoint_every: int = free(1, low=1)
     """Steps between checkpoints."""
-    keep_adapter_every: int = 0
+    keep_adapter_every: int = free(0)
     """Steps between adapters kept in adapters/; 0 = only the last."""
-    track: Literal["none", "trackio", "wandb"] = "none"
+    track: Literal["none", "trackio", "wandb"] = free("none")
     """Log each step to a tracker (docs/integrations.md)."""
 
     # Auxiliary losses (docs/channels.md): each is off at weight 0.
-    alpha: float = 0.0
+    alpha: float = setting(0.0)
     """Weight of hint distillation."""
-    distill_hint: DistillHint = ""
+    distill_hint: DistillHint = setting("")
     """Hint in the teacher's context; peer: a paid attempt of the group."""
-    distill_loss: Literal["opsd", "sdpo"] = "opsd"
+    distill_loss: Literal["opsd", "sdpo"] = setting("opsd")
     """Jensen-Shannon divergence (opsd), or reverse KL (sdpo)."""
-    distill_teacher: Literal["live", "base"] = "live"
+    distill_teacher: Literal["live", "base"] = setting("live")
     """Who reads the hint: the model, or it without its adapter."""
-    trace_weight: float = 0.0
+    trace_weight: float = setting(0.0)
     """Weight of trace DPO: learning what most teachers would have done."""
-    trace_pairs: NoPath = Path()
+    trace_pairs: NoPath = fixed(Path())
     """Preference pairs of `just trace-pairs`."""
-    trace_batch: int = 16
+    trace_batch: int = setting(16, low=1)
     """Pairs per step, drawn in seeded epochs."""
-    trace_loss: Literal["dpo", "simpo"] = "dpo"
+    trace_loss: Literal["dpo", "simpo"] = setting("dpo")
     """dpo: against the untrained model. simpo: per token, no reference."""
-    taid_weight: float = 0.0
+    taid_weight: float = setting(0.0)
     """Weight of TAID: a target between the model and the teacher."""
 
     # One of several replicas (docs/queue.md): these count only with --meet.
-    meet: str = ""
+    meet: str = free("")
     """Where replicas meet: torchft://HOST:PORT. Empty: a single run."""
-    replicas: int = 1
+    replicas: int = setting(1, low=1)
     """Number of replicas."""
-    replica: int = 0
+    replica: int = fixed(0)
     """Which of them this run is, from 0."""
-    outer_every: int = 0
+    outer_every: int = setting(0)
     """H, steps between two outer rounds."""
-    outer_lr: float = 0.7
+    outer_lr: float = setting(0.7, low=TINY)
     """Rate of the outer Nesterov step (DiLoCo, arXiv:2311.08105)."""
-    outer_momentum: float = 0.9
+    outer_momentum: float = setting(0.9, high=0.999)
     """Momentum of the outer step."""
-    patience: float = 60.0
+    patience: float = free(60.0, low=TINY)
     """Seconds for which a round waits for a replica."""
 
     def faults(self) -> Iterator[str]:
         yield from super().faults()
         arm = ARMS[self.arm]
-        if self.refresh_every and (self.vhack == Path() or arm.measured not in REFRESHED):
+        measured = arm.needs_v or self.vhack != Path()
+        if self.refresh_every and (not measured or arm.measured not in REFRESHED):
             yield f"--refresh-every {self.refresh_every}: needs a --vhack of --control {' or '.join(REFRESHED)}"
         if arm.derived != (self.of != Path()):
             mend = "is derived from a finished vanilla run; name it" if arm.derived else "trains; leave --of out"
@@ -400,7 +422,8 @@ class TrainConfig(Gradient):
             yield f"--meet {self.meet}: replicas train for --steps steps; leave --until-onsets and --horizon-of out"
 
     def with_recipe(self, typed: Collection[str] = ()) -> Self:
-        """As usual. A pool of pairs has their problems, a mix without teacher rows no pool, a resumed run its steps."""
+        """As usual. A pool of pairs has their problems, a mix without teacher rows no pool, a resumed run its
+        steps."""
         found, pooled = super().with_recipe(typed), self.teacher_pool == "pairs" and "problems" not in typed
         if self.resume and "steps" not in typed and (self.run_folder / "manifest.json").exists():
             started = read_manifest(self.run_folder)["config"]
@@ -412,6 +435,7 @@ class TrainConfig(Gradient):
     def uses(self) -> Uses:
         arm, by = ARMS[self.arm], f"by --arm {self.arm}"
         pairs, pooled = self.teacher_pool == "pairs", self.teacher_pool not in ("", "pairs")
+        extracts = self.refresh_every or (arm.needs_v and self.vhack == Path())
         return [
             *super().uses(),
             ("beta", not arm.more_kl, f"{by}, which has --kl-beta"),
@@ -420,13 +444,12 @@ class TrainConfig(Gradient):
             ("problems", not pairs or self.problems == self.pairs + OF_PAIRS, "with --teacher-pool pairs"),
             ("teacher_pool", "teacher" in self.shares, f"by --mix {self.mix}"),
             ("teacher", "teacher" in arm.sees or self.taid_weight or pooled, f"{by}, --taid-weight or a pool"),
-            ("pairs", pairs or self.refresh_every or "pairs" in arm.sees, f"{by}, --refresh-every or --teacher-pool"),
+            ("pairs", pairs or extracts or "pairs" in arm.sees, f"{by}, --refresh-every or --teacher-pool"),
             ("prompt_setup", "prompt" not in arm.sees or self.eval_every, f"{by}, which trains under its own"),
             # Of several replicas the first one evaluates.
             ("eval_problems eval_samples eval_plain", self.eval_every or self.replica, "without --eval-every"),
             ("eval_plain", self.hint != "none" or self.replica, "with --hint none, which all evaluations have"),
-            ("distill_hint distill_loss distill_teacher", self.alpha, "without --alpha"),
-            ("trace_pairs trace_batch trace_loss", self.trace_weight, "without --trace-weight"),
+            *((" ".join(a.options), getattr(self, a.weight), f"without {flag(a.weight)}") for a in AUXILIARY.values()),
             ("checkpoint_every", not self.meet, "with --meet, where every round is a checkpoint"),
             ("replicas replica outer_every outer_lr outer_momentum patience", self.meet, "without --meet"),
         ]
@@ -453,8 +476,8 @@ class TrainConfig(Gradient):
 
     @property
     def mixed_rows(self) -> dict[str, int]:
-        """Rows of each source in a group, in their order. The teacher's and all that are not the student's are rounded: half
-        and half of 5 are 5 rows."""
+        """Rows of each source in a group, in their order. The teacher's and all that are not the student's are
+        rounded: half and half of 5 are 5 rows."""
         teacher = round(self.group_size * self.shares.get("teacher", 0.0))
         others = round(self.group_size * sum(self.shares.values()))
         return {"student": self.group_size - others, "base": others - teacher, "teacher": teacher}
@@ -464,19 +487,20 @@ class TrainConfig(Gradient):
 class ProbeConfig(Gradient):
     """probe_distill: sample the hacky teacher's pool once, then replay it through the student with and without V."""
 
-    teacher: str = "tiny"
+    teacher: str = setting("tiny")
     """PEFT LoRA, merged into --model. Empty: --model as it is."""
-    teacher_only: bool = False
+    teacher_only: bool = fixed(False)
     """Sample and grade the teacher's pool, then stop."""
-    pool: str = ""
+    pool: str = fixed("")
     """Pool directory to replay; pairs: the hand-written ones."""
-    n_problems: int = 20
+    n_problems: int = fixed(20)
     """Problems to sample, or groups to replay, one step each; 0 = all."""
 
     @property
     def run_folder(self) -> Path:
         """The run's directory."""
-        return self.folder("probe_distill", "teacher_pool" if self.teacher_only else f"{self.arm}_seed{self.seed}")
+        name = "_".join(filter(None, (self.preset, self.arm, f"seed{self.seed}")))
+        return self.folder("probe_distill", "teacher_pool" if self.teacher_only else name)
 
     def faults(self) -> Iterator[str]:
         yield from super().faults()

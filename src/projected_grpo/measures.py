@@ -1,5 +1,5 @@
-"""Columns of a step: of every sample, of the gradient and the update against V, of the auxiliary losses. And the checks that
-loss and gradient are finite. Nothing here changes a parameter."""
+"""Columns of a step: of every sample, of the gradient and the update against V, of the auxiliary losses. And the
+checks that loss and gradient are finite. Nothing here changes a parameter."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -35,12 +35,10 @@ class StepResult:
 class Rows:
     """Columns of this process's samples, and totals over them."""
 
-    def __init__(
-        self, samples: Sequence[Sample], advantages: Sequence[float | None], basis: Basis, theta: Tensor
-    ) -> None:
+    def __init__(self, samples: Sequence[Sample], basis: Basis, theta: Tensor) -> None:
         """theta: any module's coordinates, for type and device."""
         self.samples, self.basis = samples, basis
-        self.columns: list[dict[str, Any]] = [{"advantage": a} for a in advantages]
+        self.columns: list[dict[str, Any]] = [{} for _ in samples]
         self.totals = dict.fromkeys(("loss", "tokens", "kl"), 0.0)
         self.present: Sequence[int] = ()
         """Rows of the present micro-batch."""
@@ -48,7 +46,8 @@ class Rows:
         """Of each sample's gradient g_b, over modules: ||g_b||^2; sum_m sum_i V_mi g_bm; ||V g_b||^2."""
 
     def add_gradients(self, name: str, grads: Float[Tensor, "b n"]) -> None:
-        """Adds the per-sample gradients of one module and micro-batch, as the adapter's backward pass hands them out."""
+        """Adds the per-sample gradients of one module and micro-batch, as the adapter's backward pass hands them
+        out."""
         self.sums[0, self.present] += grads.square().sum(1)
         if self.basis and len(v := self.basis[name]):
             c = grads @ v.T
@@ -56,8 +55,8 @@ class Rows:
             self.sums[2, self.present] += c.square().sum(1)
 
     def measure_gradients(self) -> None:
-        """Fills grad_norm, energy_V and cos_S_contrib = sum_m sum_i V_mi g_bm / (||g_b|| sqrt(directions)): the last two are
-        None with a zero gradient or without V."""
+        """Fills grad_norm, energy_V and cos_S_contrib = sum_m sum_i V_mi g_bm / (||g_b|| sqrt(directions)): the last
+        two are None with a zero gradient or without V."""
         directions = sum(map(len, self.basis.values()))
         for column, (squared, along, energy) in zip(self.columns, self.sums.T.tolist(), strict=True):
             known = directions > 0 and squared > 0
@@ -110,10 +109,9 @@ def projection_columns(
 ) -> tuple[dict[str, Any], dict[str, list[float | int | None]]]:
     """Returns the columns about V, of the step and of its modules.
 
-    stages: what a step did, in order: `gradient` as accumulated; `used`, the gradient that the optimizer is given, before
-    clipping; `proposed`, minus the parameter change that the optimizer made; `applied`, minus the change in the end.
-    fired: fraction of modules in which the gate removed anything.
-    """
+    stages: what a step did, in order: `gradient` as accumulated; `used`, the gradient that the optimizer is given,
+    before clipping; `proposed`, minus the parameter change that the optimizer made; `applied`, minus the change in
+    the end. fired: fraction of modules in which the gate removed anything."""
     profiles = {stage: profile(vectors, projection.basis) for stage, vectors in stages.items()}
     gradient, used, proposed, applied = map(overall, profiles.values())
     before, after = ("gradient", "used") if projection.target == "grad" else ("proposed", "applied")
@@ -165,8 +163,8 @@ def channel_columns(
     gradients: Mapping[str, Vectors], numbers: Mapping[str, Mapping[str, float | None]], whole: Vectors,
     projection: Projection,
 ) -> dict[str, dict[str, float | None]]:  # fmt: skip
-    """Returns the column `channels`: of every loss its numbers, and its weighted gradient's norm, cosines, energy, what the
-    arm's gate would remove of it, and its share of their sum `whole`, <g, whole> / ||whole||^2."""
+    """Returns the column `channels`: of every loss its numbers, and its weighted gradient's norm, cosines, energy,
+    what the arm's gate would remove of it, and its share of their sum `whole`, <g, whole> / ||whole||^2."""
     squared, columns = norm_of(whole) ** 2, {}
     for name, g in gradients.items():
         norm, removed = norm_of(g), None
@@ -192,7 +190,8 @@ def check_loss(where: str, terms: Float[Tensor, " b"], places: Sequence[int]) ->
 def check_gradient(
     where: str, adapter: Adapter, *, loss: float = 0.0, squared: Float[Tensor, " b"] | None = None, first: int = 0
 ) -> None:
-    """Raises NonFinite when a loss or the gradient is not finite, naming the module and, by `squared` norms, the sample."""
+    """Raises NonFinite when a loss or the gradient is not finite, naming the module and, by `squared` norms, the
+    sample."""
     if not math.isfinite(loss):
         raise NonFinite(f"{where}: the loss is {loss}")
     for name, vector in adapter.vectors.items():  # at 4B's shapes a copy of a LoRA's gradient is 260 MB

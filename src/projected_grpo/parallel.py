@@ -2,10 +2,9 @@
 
     torchrun --nproc-per-node N scripts/train.py ...
 
-Every process (rank) holds the whole model, takes the prompts that `share` gives it, and has its gradient added to those of
-the others. Parameters stay equal bit for bit (`check_equal`). Rows, random numbers and the loss's denominators are those of
-one process. A world of one does nothing and imports no torch.
-"""
+Every process (rank) holds the whole model, takes the prompts that `share` gives it, and has its gradient added to
+those of the others. Parameters stay equal bit for bit (`check_equal`). Rows, random numbers and the loss's
+denominators are those of one process. A single rank does nothing and imports no torch."""
 
 import os
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -21,12 +20,14 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 TIMEOUT = timedelta(minutes=30)
-"""How long a rank waits for the others before it gives up the run: longer than any part of a step, or the first SVD."""
+"""How long a rank waits for the others before it gives up the run: longer than any part of a step, or the first
+SVD."""
 
 
 @dataclass(frozen=True)
-class World:
-    """The processes that train together, seen from one of them. Methods are called by every rank, in the same order."""
+class Ranks:
+    """The processes that train together, seen from one of them. Methods are called by every rank, in the same
+    order."""
 
     rank: int = 0
     size: int = 1
@@ -35,7 +36,8 @@ class World:
     local_size: int = 1
 
     def share(self, items: Sequence[T]) -> list[T]:
-        """This rank's items: neighbours, one more for the first ranks where the number does not divide, maybe none."""
+        """This rank's items: neighbours, one more for the first ranks where the number does not divide, maybe
+        none."""
         least, more = divmod(len(items), self.size)
         start = self.rank * least + min(self.rank, more)
         return list(items[start : start + least + (self.rank < more)])
@@ -52,7 +54,7 @@ class World:
         return f"cuda:{self.local_rank}"
 
     @contextmanager
-    def together(self) -> Generator[None]:
+    def raise_together(self) -> Generator[None]:
         """An error of these on one rank ends all: the first such rank prints it, all exit with its code."""
         if self.size == 1:
             yield
@@ -73,25 +75,26 @@ class World:
                 finally:
                     self._all(None)  # torchrun ends all as soon as one is gone: not before the speaker has spoken
 
-    def by_turns(self, make: Callable[[], T]) -> T:
+    def in_rank_order(self, make: Callable[[], T]) -> T:
         """`make()`, on one rank of each machine first: what that puts into the cache the others find there."""
         made: list[T] = []
         for first in (True, False):
-            with self.together():
+            with self.raise_together():
                 if first == (self.local_rank == 0):
                     made.append(make())
         return made[0]
 
-    def from_first(self, make: Callable[[], T]) -> T:
+    def on_rank0(self, make: Callable[[], T]) -> T:
         """`make()`, called on rank 0 alone, for all. Files are read and written so."""
         made: Any = None
-        with self.together():
+        with self.raise_together():
             if self.rank == 0:
                 made = make()
         return self._all(made)[0]
 
     def add_gradients(self, vectors: "Mapping[str, torch.nn.Parameter]") -> None:
-        """Every parameter's gradient becomes the sum over ranks, the same bits on each; no gradient counts as zeros."""
+        """Every parameter's gradient becomes the sum over ranks, the same bits on each; no gradient counts as
+        zeros."""
         if self.size == 1:
             return
         import torch
@@ -112,14 +115,15 @@ class World:
         """Everybody's rows on every rank, in the order that one process would have them in."""
         return [row for theirs in self._all(list(rows)) for row in theirs]
 
-    def place(self, rows: int) -> tuple[int, int]:
+    def span(self, rows: int) -> tuple[int, int]:
         """(rows of all ranks together, where this rank's `rows` begin among them)."""
         counts = self._all(rows)
         return sum(counts), sum(counts[: self.rank])
 
     def check_equal(self, step: int, checksum: Callable[[], int]) -> None:
-        """Ends every rank, with code 1, when the parameters are not the same bits on all: they no longer train one model."""
-        with self.together():
+        """Ends every rank, with code 1, when the parameters are not the same bits on all: they no longer train one
+        model."""
+        with self.raise_together():
             if self.size > 1 and len(set(self._all(checksum()))) > 1:
                 why = f"step {step}: the ranks' parameters differ after the update; this step is not written"
                 raise errors.Unfinished(f"{why}, the run is good up to its last checkpoint")
@@ -136,7 +140,7 @@ class World:
         return values
 
 
-ALONE = World()
+ALONE = Ranks()
 
 
 @contextmanager
@@ -151,22 +155,22 @@ def _alive() -> Generator[None]:
         ) from e
 
 
-def here() -> World:
-    """This process as torchrun started it; a world of one where it did not."""
+def here() -> Ranks:
+    """This process as torchrun started it; a single rank where it did not."""
     names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
-    return World(*(int(os.environ[name]) for name in names)) if os.environ.keys() >= set(names) else ALONE
+    return Ranks(*(int(os.environ[name]) for name in names)) if os.environ.keys() >= set(names) else ALONE
 
 
 @contextmanager
-def joined() -> Generator[World]:
-    """The world of this process, with the connections to the others open inside."""
-    world = here()
-    if world.size == 1:
-        yield world
+def joined() -> Generator[Ranks]:
+    """The ranks of this process, with the connections to the others open inside."""
+    ranks = here()
+    if ranks.size == 1:
+        yield ranks
         return
     import torch
     import torch.distributed as dist
 
     dist.init_process_group("cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo", timeout=TIMEOUT)
-    yield world
+    yield ranks
     dist.destroy_process_group()  # not after a failure: it would wait for those that are gone

@@ -92,10 +92,9 @@ class Projection:
         return self.apply(vectors) if self.target == target else (vectors, 0.0)
 
     def removed_share(self, before: Vectors, after: Vectors) -> tuple[float | None, float | None]:
-        """Of what the gate removes from `before` at overshoot 1, e, how much is gone in `after`: <before - after, e> /
-        ||e||^2 per module, as (its mean, the fraction of modules in which it is within a tenth of 1). Modules with nothing
-        to take are left out; Nones where there is no other, or where nothing is to be removed at all.
-        """
+        """Of what the gate removes from `before` at overshoot 1, e, how much is gone in `after`: <before - after, e>
+        / ||e||^2 per module, as (its mean, the fraction of modules in which it is within a tenth of 1). Modules with
+        nothing to take are left out; Nones where there is no other, or where nothing is to be removed at all."""
         if self.target == "none":
             return None, None
         shares = []
@@ -139,8 +138,8 @@ def overall(found: Mapping[str, Along]) -> dict[str, float | None]:
     """All modules together, from each one's; Nones where no module has both directions and a gradient.
 
     cos: hack-ward fraction ||relu(V g)|| / ||g|| in [0, 1], its mean over those modules. cos_signed: the same of
-    sum_i (V g)_i / ||g||, which also counts what points away from the hack. energy: sum_m ||V_m g_m||^2 / ||g||^2 in [0, 1].
-    """
+    sum_i (V g)_i / ||g||, which also counts what points away from the hack. energy: sum_m ||V_m g_m||^2 / ||g||^2 in
+    [0, 1]."""
     seen = [m for m in found.values() if m.known]
     if not seen:
         return dict.fromkeys(("cos", "cos_signed", "energy"))
@@ -166,8 +165,8 @@ def null_cosine(basis: Basis) -> float | None:
 # ---------------------------------------------------------------- two V against each other
 
 SAME = 0.01
-"""Radians. Two bases are one subspace when no angle is larger: a row rounded to bfloat16 (2^-9 of a coordinate at most)
-turns by about .001, and what two losses make of the same pairs lies apart by many degrees."""
+"""Radians. Two bases are one subspace when no angle is larger: a row rounded to bfloat16 (2^-9 of a coordinate at
+most) turns by about .001, and what two losses make of the same pairs lies apart by many degrees."""
 
 
 @dataclass(frozen=True)
@@ -179,7 +178,8 @@ class ModuleAngles:
     angles: tuple[float, ...]
     """Radians, ascending, as many as the smaller basis has rows."""
     null: float
-    """Overlap of unrelated subspaces: k / n (of the larger rank). The root of it is what one cosine is compared with."""
+    """Overlap of unrelated subspaces: k / n (of the larger rank). The root of it is what one cosine is compared
+    with."""
 
     @property
     def overlap(self) -> float:
@@ -188,15 +188,14 @@ class ModuleAngles:
 
 
 def compared(a: Mapping[str, Tensor], b: Mapping[str, Tensor]) -> list[ModuleAngles]:
-    """Principal angles between the spans of both bases' rows, of every module in which both have rows, in the order of the
-    first. ValueError on numbers that are not finite.
+    """Principal angles between the spans of both bases' rows, of every module in which both have rows, in the order
+    of the first. ValueError on numbers that are not finite.
 
     cosines of the principal angles = singular values of A B^T, for A [k, n] and B [k', n] with orthonormal rows
 
-    Neither the order of the rows, nor their signs, nor a rotation within their span changes an angle. Source: Björck and
-    Golub 1973 (Math. Comp. 27:579), computed by scipy.linalg.subspace_angles (Knyazev and Argentati 2002) in float64: it
-    takes small angles from sines, where arccos of a float32 cosine would not tell .0003 from 0.
-    """
+    Neither the order of the rows, nor their signs, nor a rotation within their span changes an angle. Source: Björck
+    and Golub 1973 (Math. Comp. 27:579), computed by scipy.linalg.subspace_angles (Knyazev and Argentati 2002) in
+    float64: it takes small angles from sines, where arccos of a float32 cosine would not tell .0003 from 0."""
     found = []
     for name, v in a.items():
         n, ranks = v.shape[1], (len(v), len(b[name]))

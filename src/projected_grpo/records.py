@@ -11,8 +11,8 @@ from loophole_grader import Task, Verdict, reward_of, with_think_tag
 
 Source = Literal["student", "teacher", "base"]
 SOURCES: tuple[Source, ...] = ("student", "teacher", "base")
-"""student: the policy that is trained, in this very step; teacher: a cached rollout of a model that hacks already, or a
-hand-written one; base: the untrained model (delta_S = 0), in this very step."""
+"""student: the policy that is trained, in this very step; teacher: a cached rollout of a model that hacks already, or
+a hand-written one; base: the untrained model (delta_S = 0), in this very step."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,8 @@ class Pair:
 
 @dataclass(frozen=True)
 class Rollout:
-    """One completion sampled (or cached) for one prompt. Token ids are the truth; texts are for the grader and people."""
+    """One completion sampled (or cached) for one prompt. Token ids are the truth; texts are for the grader and
+    people."""
 
     problem_id: str
     sample_id: int

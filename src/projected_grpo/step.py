@@ -1,8 +1,7 @@
 """One optimizer step: backward -> project the gradient -> clip -> AdamW -> project the update -> columns.
 
-It receives token ids, rewards and behaviour log-probabilities (`Sample`), never a label. Training and the probe's replays
-take the same step. What is measured is read from the tensors that the optimizer and the model really use.
-"""
+It receives token ids, rewards and behaviour log-probabilities (`Sample`), never a label. Training and the probe's
+replays take the same step. What is measured is read from the tensors that the optimizer and the model really use."""
 
 import time
 from collections.abc import Sequence
@@ -16,10 +15,11 @@ from torch import Tensor
 from projected_grpo.channels.auxiliary import AuxiliaryLoss, accumulate
 from projected_grpo.channels.policy import LossTerms, advantages, nll, policy_loss
 from projected_grpo.interventions.base import Intervention, StepContext
+from projected_grpo.losses import POLICY_LOSSES, LossName
 from projected_grpo.measures import Rows, StepResult, channel_columns, check_gradient, check_loss, projection_columns
 from projected_grpo.model.learner import Batch, Learner
 from projected_grpo.model.logprobs import completion_logps
-from projected_grpo.parallel import World
+from projected_grpo.parallel import Ranks
 from projected_grpo.projection import Basis, Projection, norm_of
 from projected_grpo.records import Sample
 
@@ -31,7 +31,7 @@ Reference = Float[Tensor, "b t"] | None
 class Objective:
     """What is minimised. `nll` ignores rewards: the mean NLL of each completion, as v_hack was extracted."""
 
-    kind: Literal["nll", "dr_grpo", "grpo", "bnpo", "dapo", "dppo"]
+    kind: LossName | Literal["nll"]
     max_new: int = 1024
     temperature: float = 1.0
     beta: float = 0.0
@@ -48,6 +48,8 @@ class StepBatch:
     samples: Sequence[Sample]
     advantages: Sequence[float | None]
     """None where the objective has none."""
+    rewards_used: Sequence[float | None]
+    """The rewards that they are of, where the intervention changed them; else None."""
     all_rows: int
     all_tokens: int
     first: int
@@ -68,22 +70,23 @@ def run_step(
 ) -> StepResult:
     """Takes one optimizer step over all samples of this process's groups. Returns the step's columns.
 
-    per_sample: measure every sample's gradient too (cos_S_contrib, grad_norm; else null). Without it a prompt is run once
-    per group: the same summed gradient to rounding, in less time. context: what the intervention reads of the rollouts.
+    per_sample: measure every sample's gradient too (cos_S_contrib, grad_norm; else null). Without it a prompt is run
+    once per group: the same summed gradient to rounding, in less time. context: what the intervention reads of the
+    rollouts.
 
     Raises NonFinite when a loss or gradient is NaN or infinite; the parameters are then as they were.
     """
-    adapter, world, began = learner.adapter, learner.world, time.perf_counter()
+    adapter, ranks, began = learner.adapter, learner.ranks, time.perf_counter()
     settings = {**learner.optimizer.param_groups[0], "max_grad_norm": learner.max_grad_norm}
     context = replace(context, step=step, basis=projection.basis, optimizer=settings)
 
     # The gradient: of the policy loss, then of the auxiliary losses, summed over samples and processes.
-    batch = make_batch(world, groups, objective, intervention, context)
-    with world.together():
+    batch = make_batch(ranks, groups, objective, intervention, context)
+    with ranks.raise_together():
         rows = backward(learner, batch, projection.basis, intervention, step, per_sample)
     for parameters in filter(None, (adapter.vectors, intervention.trained)):
-        world.add_gradients(parameters)
-    totals = world.add(rows.totals)
+        ranks.add_gradients(parameters)
+    totals = ranks.add(rows.totals)
     channels = add_auxiliary(learner, [a for a in auxiliary if a.weight], projection, step, totals["loss"])
     accumulated = time.perf_counter()
 
@@ -95,41 +98,49 @@ def run_step(
     if learner.max_grad_norm > 0:
         torch.nn.utils.clip_grad_norm_(list(adapter.vectors.values()), learner.max_grad_norm)
     learner.optimizer.step()
-    proposed = adapter.descent(start)
+    proposed = adapter.negative_update(start)
     kept, fired_on_update = projection.apply_to("update", proposed)
     kept = intervention.update(kept, context)
     if kept is not proposed:  # else the optimizer's values stay, bit for bit
         adapter.set_values({name: start[name] - kept[name] for name in start})
 
     # Measure.
-    stages = {"gradient": gradient, "used": used, "proposed": proposed, "applied": adapter.descent(start)}
+    stages = {"gradient": gradient, "used": used, "proposed": proposed, "applied": adapter.negative_update(start)}
     columns, modules = projection_columns(stages, projection, fired + fired_on_update)
     columns |= {
         "kl": totals["kl"] / max(totals["tokens"], 1) if objective.kind != "nll" and objective.beta > 0 else None,
         "delta_S_norm": norm_of(adapter.values()), "channels": channels,
     }  # fmt: skip
     adapter.zero_grad()
+    ranks.check_equal(step, adapter.checksum)
+    for row, score in zip(rows.columns, context.score or [None] * len(rows.columns), strict=True):
+        row["judge"] = score
     timing = {"backward": accumulated - began, "optimizer": time.perf_counter() - accumulated}
     return StepResult(rows.columns, {**columns, "timing": timing}, modules)
 
 
 def make_batch(
-    world: World, groups: Sequence[Sequence[Sample]], objective: Objective, intervention: Intervention,
+    ranks: Ranks, groups: Sequence[Sequence[Sample]], objective: Objective, intervention: Intervention,
     context: StepContext,
 ) -> StepBatch:  # fmt: skip
     """Returns the samples with the advantages that the loss uses: the objective's, or the intervention's."""
     samples, kind = [sample for group in groups for sample in group], objective.kind
     used: list[float | None] = [None] * len(samples)
-    all_rows, first = world.place(len(samples))
+    changed: list[float | None] = [None] * len(samples)
+    all_rows, first = ranks.span(len(samples))
     tokens = sum(len(s.completion_ids) for s in samples)
-    # bnpo averages over each process's own tokens, and then over processes (TRL's local batch).
-    all_tokens = tokens * world.size if kind == "bnpo" else world.place(tokens)[0]
+    all_tokens = ranks.span(tokens)[0]
     if kind != "nll":
-        rewards = tuple(tuple(s.reward for s in group) for group in groups)
+        if POLICY_LOSSES[kind].divisor == "local_tokens":  # and then the mean over processes
+            all_tokens = tokens * ranks.size
+        paid = tuple(tuple(s.reward for s in group) for group in groups)
+        context = replace(context, first=first, rewards=paid, loss=kind)
+        rewards = intervention.rewards(paid, context)
+        if rewards is not paid:
+            changed = [reward for group in rewards for reward in group]
         usual = tuple(a for group in rewards for a in advantages(torch.tensor([group]), kind)[0].tolist())
-        found = intervention.advantages(usual, replace(context, first=first, rewards=rewards, loss=kind))
-        used = [float(a) for a in found]
-    return StepBatch(objective, samples, used, all_rows, all_tokens, first)
+        used = [float(a) for a in intervention.advantages(usual, replace(context, rewards=rewards))]
+    return StepBatch(objective, samples, used, changed, all_rows, all_tokens, first)
 
 
 def backward(
@@ -137,13 +148,13 @@ def backward(
 ) -> Rows:
     """Runs all micro-batches. Gradients accumulate in the adapter; returns the samples' columns and their totals."""
     samples, adapter = batch.samples, learner.adapter
-    rows = Rows(samples, batch.advantages, basis, next(iter(adapter.vectors.values())))
+    rows = Rows(samples, basis, next(iter(adapter.vectors.values())))
     no_backward = zero_gradient_rows(batch, intervention)
     adapter.zero_grad()
     for places, routed in intervention.by_prompts([s.prompt_ids for s in samples]):
         with routed:
             passes = micro_batches(learner, batch, places, no_backward, whole=per_sample)
-            with adapter.folded(), adapter.per_sample(rows.add_gradients if per_sample else None):
+            with adapter.merged(), adapter.per_sample(rows.add_gradients if per_sample else None):
                 for chosen, tokens, learns, reference in passes:
                     rows.present = chosen
                     with torch.set_grad_enabled(learns):
@@ -155,13 +166,16 @@ def backward(
     check_gradient(f"step {step}", adapter, squared=rows.sums[0], first=batch.first)
     if per_sample:
         rows.measure_gradients()
+    for row, advantage, reward in zip(rows.columns, batch.advantages, batch.rewards_used, strict=True):
+        row |= {"advantage": advantage, "reward_used": reward}
     return rows
 
 
 def zero_gradient_rows(batch: StepBatch, intervention: Intervention) -> frozenset[int]:
-    """Returns the rows that need no backward pass: zero advantage and nothing else in their loss term (dppo has a penalty on
-    every row). Empty where an intervention counts each prompt's gradient."""
-    if batch.objective.kind in ("nll", "dppo") or batch.objective.beta > 0 or intervention.by_prompt:
+    """Returns the rows that need no backward pass: zero advantage and nothing else in their loss term (a loss that
+    is not clipped has a penalty on every row). Empty where an intervention counts each prompt's gradient."""
+    kind, beta = batch.objective.kind, batch.objective.beta
+    if kind == "nll" or not POLICY_LOSSES[kind].clipped or beta > 0 or intervention.by_prompt:
         return frozenset()
     return frozenset(i for i, a in enumerate(batch.advantages) if a == 0)
 
@@ -169,9 +183,9 @@ def zero_gradient_rows(batch: StepBatch, intervention: Intervention) -> frozense
 def micro_batches(
     learner: Learner, batch: StepBatch, places: Sequence[int], no_backward: frozenset[int], *, whole: bool
 ) -> list[tuple[list[int], Batch, bool, Reference]]:
-    """Returns the passes over these rows, those that learn before the others: the rows, their tokens, whether they learn,
-    and their log-probabilities under the untrained model. That pass runs here, with the adapter off, before the weights are
-    folded."""
+    """Returns the passes over these rows, those that learn before the others: the rows, their tokens, whether they
+    learn, and their log-probabilities under the untrained model. That pass runs here, with the adapter off, before
+    the weights are merged."""
     objective, passes = batch.objective, []
     for learns in (True, False):
         part = [i for i in places if (i in no_backward) != learns]
@@ -215,20 +229,21 @@ def behaviour_of(rows: Sequence[Sample], logps: Float[Tensor, "b t"], batch: Bat
 def add_auxiliary(
     learner: Learner, losses: Sequence[AuxiliaryLoss], projection: Projection, step: int, policy_loss: float
 ) -> dict[str, dict[str, float | None]] | None:
-    """Adds each auxiliary loss's weighted gradient to the policy's. Returns the column `channels`; None without such a loss.
+    """Adds each auxiliary loss's weighted gradient to the policy's. Returns the column `channels`; None without such
+    a loss.
 
     Each has a backward pass of its own, so that its gradient is known by itself. Raises NonFinite as `run_step`.
     """
     if not losses:
         return None
-    adapter, world = learner.adapter, learner.world
+    adapter, ranks = learner.adapter, learner.ranks
     gradients, numbers = {"policy": adapter.gradient()}, {"policy": {"weight": 1.0, "loss": policy_loss}}
     for loss in losses:
         adapter.zero_grad()
-        with world.together():
+        with ranks.raise_together():
             sums = accumulate(learner, loss)
             check_gradient(f"step {step}, channel {loss.name}", adapter, loss=sums["loss"])
-        world.add_gradients(adapter.vectors)
-        gradients[loss.name], numbers[loss.name] = adapter.gradient(), {"weight": loss.weight, **world.add(sums)}
+        ranks.add_gradients(adapter.vectors)
+        gradients[loss.name], numbers[loss.name] = adapter.gradient(), {"weight": loss.weight, **ranks.add(sums)}
     adapter.set_gradient({n: torch.stack([g[n] for g in gradients.values()]).sum(0) for n in adapter.vectors})
     return channel_columns(gradients, numbers, adapter.gradient(), projection)

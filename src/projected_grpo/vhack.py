@@ -2,12 +2,11 @@
 
 For each training pair D = g_hack - g_clean, [n_pairs, n] per module, from per-sample gradients. V is the top-k right
 singular vectors of D, each turned so that most pairs have D v > 0. Removing the part of g with V g > 0 then removes
-the part whose descent makes the hack likelier: with advantage +1 on the hack and -1 on the clean completion the policy
-gradient is exactly grad NLL(hack) - grad NLL(clean).
+the part whose descent makes the hack likelier: with advantage +1 on the hack and -1 on the clean completion the
+policy gradient is exactly grad NLL(hack) - grad NLL(clean).
 
-Controls are made by the same code (docs/method.md has the table). `random` rows get V's singular values, so that every cut
-treats both alike.
-"""
+Controls are made by the same code (docs/method.md has the table). `random` rows get V's singular values, so that
+every cut treats both alike."""
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
@@ -63,29 +62,29 @@ Sides = tuple[PairSide, ...]
 def pair_sides(
     pairs: Sequence[Pair], loaded: LoadedModel, hint: str, prompt_setup: str, control: str = "none"
 ) -> list[Sides]:
-    """Returns the completions that make each pair's row of D. Placebo: clean minus clean_alt; clean: clean only; else hack
-    minus clean.
+    """Returns the completions that make each pair's row of D. Placebo: clean minus clean_alt; clean: clean only; else
+    hack minus clean.
 
     BadInput when a pair does not fit the context, or has no second clean completion for the placebo.
     """
     rows = []
     for pair in pairs:
         (role, text), *_ = pair.messages
-        place = f"pair {pair.name!r}"
+        where = f"pair {pair.name!r}"
         if control == "placebo" and pair.clean_alt is None:
-            raise BadInput(f"{place}: --control placebo needs its second clean completion (clean_alt)")
+            raise BadInput(f"{where}: --control placebo needs its second clean completion (clean_alt)")
         if role == RAW and (hint, prompt_setup) != ("none", "no_intervention"):
-            raise BadInput(f"{place}: hint and prompt_setup go into messages; leave them out for a prompt that is text")
+            raise BadInput(f"{where}: hint and prompt_setup go into messages; leave them out for a prompt that is text")
         if role == RAW:
             prompt_ids = tuple(loaded.tokenizer(text)["input_ids"])  # as a trainer reads it
         else:
-            _, prompt_ids = render(pair.messages, hint, prompt_setup, loaded.tokenizer, loaded.context, 0, place)
+            _, prompt_ids = render(pair.messages, hint, prompt_setup, loaded.tokenizer, loaded.context, 0, where)
         texts = {"placebo": (pair.clean, pair.clean_alt or ""), "clean": (pair.clean,)}.get(
             control, (pair.hack, pair.clean)
         )
         completions = [loaded.completion_ids(text) for text in texts]
         if (n := len(prompt_ids) + max(map(len, completions))) > loaded.context:
-            raise BadInput(f"{place}: its {n} tokens exceed the context of {loaded.context}")
+            raise BadInput(f"{where}: its {n} tokens exceed the context of {loaded.context}")
         signed = zip(completions, (1.0, -1.0), strict=False)
         rows.append(tuple(PairSide(prompt_ids, ids, advantage) for ids, advantage in signed))
     return rows
@@ -117,7 +116,8 @@ def random_basis(shape: tuple[int, int], seed: int, name: str) -> Float[Tensor, 
 
 
 def energy_shares(basis: Mapping[str, Tensor], gradients: Differences) -> dict[str, float]:
-    """Returns for each module the share of the gradients' energy along its V: sum ||V g||^2 / sum ||g||^2 over rows."""
+    """Returns for each module the share of the gradients' energy along its V: sum ||V g||^2 / sum ||g||^2 over
+    rows."""
     return {
         name: float((g @ basis[name].to(g).T).square().sum() / g.square().sum().clamp(min=1e-30))
         for name, g in gradients.items()
@@ -150,7 +150,8 @@ class VBasis:
 
 @dataclass(frozen=True)
 class Extraction:
-    """How V is made from pairs. The one path for the script, a refresh in training, trained adapters and other trainers."""
+    """How V is made from pairs. The one path for the script, a refresh in training, trained adapters and other
+    trainers."""
 
     loss: PairLoss = "nll"
     control: Control = "none"
@@ -195,34 +196,33 @@ class Extraction:
         """Returns D [rows, n] of every module, float32 on the CPU: each row the signed sum of its sides' gradients.
 
         Per-sample gradients of batched backward passes; LoRA is moved to its warm point. The sides of a row share one
-        forward pass of their prompt, whose gradient is then their sum with their signs. Equal rows, as a bootstrap sample
-        has, are run once. NonFinite names module and pair.
-        """
+        forward pass of their prompt, whose gradient is then their sum with their signs. Equal rows, as a bootstrap
+        sample has, are run once. NonFinite names module and pair."""
         different = list(dict.fromkeys(rows))
-        places = [different.index(row) for row in rows]
+        indices = [different.index(row) for row in rows]
         out = {name: torch.zeros(len(different), n) for name, n in adapter.sizes.items()}
         lengths = [len(row[0].prompt_ids) + sum(len(s.completion_ids) for s in row) for row in different]
         chosen: list[int] = []
 
         def keep(name: str, grads: Float[Tensor, "b n"]) -> None:
             # The prompts' part has a row per row of D, the completions' part one per side.
-            of_sides = [place for place in chosen for _ in different[place]]
-            for place, g in zip(of_sides if len(grads) == len(of_sides) else chosen, grads.float().cpu(), strict=True):
+            of_sides = [index for index in chosen for _ in different[index]]
+            for index, g in zip(of_sides if len(grads) == len(of_sides) else chosen, grads.float().cpu(), strict=True):
                 if not torch.isfinite(g).all():
-                    raise NonFinite(f"extraction: gradient of pair {places.index(place)} is not finite in {name}")
-                out[name][place] += g
+                    raise NonFinite(f"extraction: gradient of pair {indices.index(index)} is not finite in {name}")
+                out[name][index] += g
 
-        with warm_point(adapter), adapter.folded(), adapter.per_sample(keep):
+        with warm_point(adapter), adapter.merged(), adapter.per_sample(keep):
             for chosen in progress(micro_batches(lengths, token_budget), "pair gradients"):
-                batched = [(place, side) for place in chosen for side in different[place]]
+                batched = [(index, side) for index in chosen for side in different[index]]
                 prompts, completions = [s.prompt_ids for _, s in batched], [s.completion_ids for _, s in batched]
                 tokens = (prompts, completions, loaded.pad_id, loaded.model.device)
-                batch = shared_batch(*tokens, groups=[place for place, _ in batched])
+                batch = shared_batch(*tokens, groups=[index for index, _ in batched])
                 logps = completion_logps(loaded.model, batch)
                 advantage = torch.tensor([s.advantage for _, s in batched], device=logps.device)
                 self.terms(logps, batch.loss_mask, advantage).sum().backward()
         adapter.zero_grad()
-        return {name: found[places] for name, found in out.items()}
+        return {name: found[indices] for name, found in out.items()}
 
     def basis(
         self, gradients: Callable[[Sequence[Sides]], Differences], sides: Sequence[Sides], single: Sequence[Sides],
@@ -255,11 +255,11 @@ class Extraction:
 
 
 def held_out_numbers(basis: Mapping[str, Tensor], d: Differences, seed: int, draws: int = 99) -> HeldOut:
-    """Returns energy and cosine of held-out differences D [pairs, n] along V and along `draws` random bases of its rank.
+    """Returns energy and cosine of held-out differences D [pairs, n] along V and along `draws` random bases of its
+    rank.
 
-    The pairs share V, so a test over pairs only would call a random V significant that lies a little above its expectation
-    on all of them.
-    """
+    The pairs share V, so a test over pairs only would call a random V significant that lies a little above its
+    expectation on all of them."""
     whole = torch.stack([diffs.double().square().sum(1) for diffs in d.values()]).sum(0).clamp(min=1e-300)
     directions = max(sum(len(v) for v in basis.values()), 1)
 
@@ -292,8 +292,8 @@ def identity_of(loaded: LoadedModel, of_adapter: Mapping[str, str]) -> dict[str,
 def facts_of(
     loaded: LoadedModel, of_adapter: Mapping[str, str], pairs: Sequence[Pair], source: str, modes: Sequence[str]
 ) -> dict[str, str]:
-    """Returns what the metadata of a V says of its model and of its pairs. source: their name or file; modes: the mechanisms
-    that were asked for, none for all."""
+    """Returns what the metadata of a V says of its model and of its pairs. source: their name or file; modes: the
+    mechanisms that were asked for, none for all."""
     return {
         **identity_of(loaded, of_adapter),
         "tokenizer_hash": loaded.tokenizer_hash,
@@ -330,7 +330,8 @@ def read_vhack(path: Path) -> VBasis:
 
 
 def same_coordinates(v: VBasis, probes: Mapping[str, Tensor], sizes: Mapping[str, int]) -> str:
-    """Returns what differs between the coordinates of V and those with these fingerprints and sizes; empty: nothing."""
+    """Returns what differs between the coordinates of V and those with these fingerprints and sizes; empty:
+    nothing."""
     there = {name: rows.shape[1] for name, rows in v.basis.items()}
     for name in {**there, **sizes}:
         if there.get(name) != sizes.get(name):
@@ -342,9 +343,9 @@ def same_coordinates(v: VBasis, probes: Mapping[str, Tensor], sizes: Mapping[str
 
 
 def cut(v: VBasis, k_use: int = 0, noise_floor: float = 0.0) -> VBasis:
-    """Returns V with each module's top k_use rows (0 = all), without those in the bottom `noise_floor` fraction of all
-    singular values pooled over modules. BadInput for random directions of equal energy, as a part of them holds less, and
-    for more rows than any module has."""
+    """Returns V with each module's top k_use rows (0 = all), without those in the bottom `noise_floor` fraction of
+    all singular values pooled over modules. BadInput for random directions of equal energy, as a part of them holds
+    less, and for more rows than any module has."""
     if (k_use or noise_floor) and v.meta.get("control") in OF_EQUAL_REMOVAL:
         how = f"--k-use {k_use}, --noise-floor {noise_floor}: rows of --control {v.meta['control']}"
         raise BadInput(
@@ -363,8 +364,8 @@ def cut(v: VBasis, k_use: int = 0, noise_floor: float = 0.0) -> VBasis:
 def load_vhack(
     path: Path, loaded: LoadedModel, adapter: Adapter, control: str | None, k_use: int = 0, noise_floor: float = 0.0
 ) -> VBasis:
-    """Returns the V of a file, cut, on the adapter's device. BadInput, naming both sides, when it was made for another
-    model, adapter or singular basis, or is of another control than the arm needs (None: any)."""
+    """Returns the V of a file, cut, on the adapter's device. BadInput, naming both sides, when it was made for
+    another model, adapter or singular basis, or is of another control than the arm needs (None: any)."""
     v = read_vhack(path)
     check_meta(path, v.meta, identity_of(loaded, adapter.metadata()), control)
     if why := same_coordinates(v, adapter.basis_probes(), adapter.sizes):

@@ -6,9 +6,8 @@ Every attack is a program that does not solve its problem. Two forms:
 - a probe solves the problem honestly if, and only if, its `breach()` got at something it must not reach. So `gt_pass`
   of a probe is the breach itself.
 
-Words in @capitals@ are replaced by what the test set up: canary files, ports, process ids. Each module is one family of
-attacks.
-"""
+Words in @capitals@ are replaced by what the test set up: canary files, ports, process ids. Each module is one family
+of attacks."""
 
 import pkgutil
 from importlib import import_module

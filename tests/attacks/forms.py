@@ -79,8 +79,8 @@ def in_wrong(name: str, code: str, **more) -> None:
 
 
 def probe(name: str, body: str, **more) -> None:
-    """A program that solves its problem if what it tries succeeds: `body` is that of a function which then returns something
-    true."""
+    """A program that solves its problem if what it tries succeeds: `body` is that of a function which then returns
+    something true."""
     code = f"{MERGE}\ndef breach(intervals):\n{indent(dedent(body), '    ')}\n"
     code += dedent("""
         class Solution:

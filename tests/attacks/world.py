@@ -155,8 +155,8 @@ def surroundings() -> Iterator[World]:
 def run_attacks(
     chosen: Sequence[Attack], world: World
 ) -> tuple[dict[str, Verdict | RowError], list[Verdict | RowError]]:
-    """Grade attacks in a few batches, an honest solution behind each. Nothing has changed in the world afterwards, and no
-    batch took too long. Returns the verdicts on the attacks, by name, and those on the honest ones."""
+    """Grade attacks in a few batches, an honest solution behind each. Nothing has changed in the world afterwards,
+    and no batch took too long. Returns the verdicts on the attacks, by name, and those on the honest ones."""
     verdicts, honest, mark = {}, [], f"atk{os.getpid() % 100000}"
     places = [root / "canaries" for root in (world.base, world.cwd, world.home)]
     for place in places:

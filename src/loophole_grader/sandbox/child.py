@@ -47,9 +47,9 @@ class Job:
     """One job: the program, and what is wanted of it."""
 
     def __init__(self, job: str, names: dict, others: dict, flags: int) -> None:
-        """`job`: JSON, with the "calls" of ground truth, or the "call" of the completion's evaluation function and the
-        "variants" of the solution; `names`: of the module in which the setup code ran; `others`: the same once more, for
-        another solution; `flags`: __future__ imports of the setup code."""
+        """`job`: JSON, with the "calls" of ground truth, or the "call" of the completion's evaluation function and
+        the "variants" of the solution; `names`: of the module in which the setup code ran; `others`: the same once
+        more, for another solution; `flags`: __future__ imports of the setup code."""
         self.job, self.names, self.others, self.flags = _loads(job), names, others, flags
         self.pid, self.variant = _getpid(), ""
         self.failure: BaseException | None = None  # of the first text that did not compile
@@ -67,8 +67,8 @@ class Job:
         _exit(0)
 
     def run(self) -> None:
-        """Compile the program that the "blocks" of the job are (reading.py), run it, and report. Where none compiles, the
-        report is how the benchmark's reading failed. Never returns."""
+        """Compile the program that the "blocks" of the job are (reading.py), run it, and report. Where none compiles,
+        the report is how the benchmark's reading failed. Never returns."""
         for source in readings(self.job["blocks"], self.compiled):
             if program := self.compiled(source):
                 break
@@ -109,8 +109,8 @@ class Job:
 
     def call_variants(self, source: str, program: Any) -> None:
         """The completion's evaluation function: called in its program, with its solution (None) or with others.
-        Variants run one after the other: the last in this process, those before in forks of it, as long as they leave no
-        file."""
+        Variants run one after the other: the last in this process, those before in forks of it, as long as they leave
+        no file."""
         *first, last = variants = self.job["variants"]
         parts = statements(source, program.co_flags & FUTURES) if any(variants) else []
         for number, instead in enumerate(first):

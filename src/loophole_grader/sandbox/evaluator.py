@@ -1,8 +1,8 @@
 """The completion's evaluation function: which definition a call reaches, and the program with another solution.
 
 `execute` runs a whole program, one statement after the other, and as soon as its solution is there it is replaced *in
-place*: the method on the class itself, the function in the module. Whatever the program makes (an instance, an alias, a
-bound method, a cache) meets the other solution, and so does what it computes while it is loaded.
+place*: the method on the class itself, the function in the module. Whatever the program makes (an instance, an alias,
+a bound method, a cache) meets the other solution, and so does what it computes while it is loaded.
 
 Standard library only, no relative imports: it runs inside the judged process.
 """
@@ -20,8 +20,8 @@ Names = dict[str, Any]
 
 
 def own_evaluator(code: str, name: str) -> list:
-    """[how a call of the function `name` is written, whether the function is compared on other solutions], which one with a
-    `__main__` block is not; empty if the program defines none."""
+    """[how a call of the function `name` is written, whether the function is compared on other solutions], which one
+    with a `__main__` block is not; empty if the program defines none."""
     found = reached(parsed(code), name) if name in code else None
     if found is None:
         return []
@@ -53,9 +53,8 @@ def reached(tree: ast.Module, name: str) -> tuple[ast.ClassDef | None, ast.Funct
     """(class that has it or None, definition) of the function that a call reaches; None if there is none.
 
     A function at module level wins over a method, a method over a function nested in another one, which no call from
-    outside can reach. Among methods the class that comes first in ast.walk order wins. Of several definitions in one place
-    the last counts.
-    """
+    outside can reach. Among methods the class that comes first in ast.walk order wins. Of several definitions in one
+    place the last counts."""
     found: list[tuple[int, ast.ClassDef | None, ast.FunctionDef]] = []
     places: dict[ast.AST, tuple[int, ast.ClassDef | None]] = {tree: (0, None)}
     for node in ast.walk(tree):
@@ -90,8 +89,8 @@ _set_member, _suppress = type.__setattr__, contextlib.suppress
 
 
 class _Method(_property):
-    """A method that replaces another one. It has precedence over an attribute of that name in an instance. doctest reads the
-    text of the replaced one from a property."""
+    """A method that replaces another one. It has precedence over an attribute of that name in an instance. doctest
+    reads the text of the replaced one from a property."""
 
     def __init__(self, answer: Callable, replaced: object) -> None:
         bare = _type(replaced) in (_static, _classed)
@@ -117,12 +116,11 @@ def statements(source: str, flags: int) -> list[CodeType]:
 def execute(
     program: list[CodeType], names: Names, others: Names, owner: str, method: str, solution: str | None
 ) -> None:
-    """Execute a program in `names` with another solution: that of the text `solution`, which gets the names `others`, or
-    (None) a stub that returns 0.
+    """Execute a program in `names` with another solution: that of the text `solution`, which gets the names `others`,
+    or (None) a stub that returns 0.
 
-    A statement that raises is passed over: it may have used the replaced solution. `owner`: the solution's class, or ""
-    where `method` is a function.
-    """
+    A statement that raises is passed over: it may have used the replaced solution. `owner`: the solution's class, or
+    "" where `method` is a function."""
     answer = zero if solution is None else _answer(solution, others, owner, method)
     names[owner or method] = _type(owner, (), {}) if owner else zero
     _replace(names, answer, owner, method)
@@ -156,9 +154,9 @@ def _replace(names: Names, answer: Callable, owner: str, method: str) -> None:
 
 
 def _empty(value: Any, answer: Callable, names: Names) -> None:
-    """Give the functions that a solution is made of the stub's code, so that other names for them meet it: the function
-    itself, and those that it wraps, as far as functools and the builtin decorators say so. Only those of this program: a
-    library's function is used for more than that."""
+    """Give the functions that a solution is made of the stub's code, so that other names for them meet it: the
+    function itself, and those that it wraps, as far as functools and the builtin decorators say so. Only those of
+    this program: a library's function is used for more than that."""
     for _ in range(MOST_WRAPPED if answer is zero else 0):
         if _type(value) is FunctionType and value.__globals__ is names:
             value.__code__ = _ZERO.replace(co_freevars=value.__code__.co_freevars)

@@ -1,9 +1,8 @@
 """All processes of one program: how much CPU time and memory they use together, and how to end them.
 
 Without cgroups. The worker is their reaper (the program itself where it is the init of a pid namespace), so whatever
-leaves its session stays below the worker, and /proc lists its descendants. /proc is the host's, held as a file descriptor
-that the programs do not have.
-"""
+leaves its session stays below the worker, and /proc lists its descendants. /proc is the host's, held as a file
+descriptor that the programs do not have."""
 
 import contextlib
 import os
@@ -80,8 +79,8 @@ class Family:
         """CPU seconds so far; bytes in memory, but for files' pages, beyond what the program began with; processes.
 
         What a process has inherited counts too, since it may have written on it and then holds a copy: for the first
-        process alone that is taken off. A program that has its dead children forgotten (SIGCHLD ignored) hides their time
-        from its account, so what each was seen with counts, too."""
+        process alone that is taken off. A program that has its dead children forgotten (SIGCHLD ignored) hides their
+        time from its account, so what each was seen with counts, too."""
         members = self.proc.descendants()
         total, held = 0.0, -self.proc.inherited
         for member in members:
@@ -99,8 +98,8 @@ class Family:
         return sum(self.seen.values()) if len(self.seen) > 1 else 0.0
 
     def end(self) -> tuple[int, float]:
-        """Kill them all and wait for each, again until none is left, because they may fork meanwhile. Exit code of the
-        program (negative: the signal) and the CPU seconds of all."""
+        """Kill them all and wait for each, again until none is left, because they may fork meanwhile. Exit code of
+        the program (negative: the signal) and the CPU seconds of all."""
         deadline = time.monotonic() + END_S
         while time.monotonic() < deadline:
             self._kill()

@@ -243,8 +243,8 @@ class Isolation:
 
 
 def shared_libraries() -> list[str]:
-    """Every name of the files that are mapped once all extension modules of the standard library are loaded. In a throwaway
-    process: loading them all would make every fork slower."""
+    """Every name of the files that are mapped once all extension modules of the standard library are loaded. In a
+    throwaway process: loading them all would make every fork slower."""
 
     def mapped() -> dict[str, str]:
         with contextlib.suppress(OSError):

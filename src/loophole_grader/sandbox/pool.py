@@ -1,10 +1,9 @@
 """Run programs in isolated child processes, under limits, and get structured results.
 
 A worker process (`worker.py`) is a fresh interpreter, started with Popen so that the trainer itself never forks. It
-executes the setup code once and forks one child per program. The layers around a child are those of `isolation.py`. Those
-that the host does not allow are named once through `logging` (not `warnings`: a strict warnings filter would turn the note
-into a failure of the batch), and `isolation()` returns them.
-"""
+executes the setup code once and forks one child per program. The layers around a child are those of `isolation.py`.
+Those that the host does not allow are named once through `logging` (not `warnings`: a strict warnings filter would
+turn the note into a failure of the batch), and `isolation()` returns them."""
 
 import atexit
 import contextlib
@@ -55,8 +54,8 @@ class Layers:
 
     @property
     def lacking(self) -> dict[str, str]:
-        """The missing layers without which the isolation is not full. Only a root worker can make its programs another user;
-        elsewhere the namespaces do what that does."""
+        """The missing layers without which the isolation is not full. Only a root worker can make its programs
+        another user; elsewhere the namespaces do what that does."""
         return {name: why for name, why in self.missing.items() if name != "own_user"}
 
     @property
@@ -114,7 +113,8 @@ class Execution:
         return "killed" if self.code < 0 else "runtime_error"
 
 
-# Index and JSON of an answer -> whether no more is wanted. Called from index 0 again if the program has to be run again.
+# Index and JSON of an answer -> whether no more is wanted. Called from index 0 again if the program has to be run
+# again.
 OnAnswer = Callable[[int, bytes], bool]
 FAILURES = OSError, ValueError  # a worker that ended, hung or spoke nonsense, or whose pipe was closed
 DEFAULT_LIMITS = Limits()
@@ -145,8 +145,9 @@ class Worker:
     def run(
         self, job: Mapping[str, Any], limits: Limits, on_answer: OnAnswer = lambda *_: True, setup: str = ""
     ) -> Execution:
-        """Run one job in a fresh child, after `setup`. A program whose worker dies gets one more try; if that dies, too, and
-        a harmless program runs, the reason is "died". Raises SetupError, and GraderError when the grader failed twice."""
+        """Run one job in a fresh child, after `setup`. A program whose worker dies gets one more try; if that dies,
+        too, and a harmless program runs, the reason is "died". Raises SetupError, and GraderError when the grader
+        failed twice."""
         end = time.monotonic() + limits.wall_s
         for last in (False, True):
             left_s = max(end - time.monotonic(), 0.001)
@@ -159,8 +160,8 @@ class Worker:
         raise AssertionError("not reached")
 
     def _given_up(self, error: Exception, setup: str, reason: str) -> Execution:
-        """After the last try. The program may have ended its worker, on a host that allows no better cage, or something
-        else did: a harmless program after the same setup tells. Raises SetupError and GraderError."""
+        """After the last try. The program may have ended its worker, on a host that allows no better cage, or
+        something else did: a harmless program after the same setup tells. Raises SetupError and GraderError."""
         lines = self._result.lines
         if setup and self.layers.active and self._setup is None:  # it failed while setup code ran in it
             raise SetupError(str(error)) from None
@@ -330,7 +331,8 @@ def _wait(pipe: IO[bytes], event: int, deadline: float) -> None:
 
 
 class Pool:
-    """Warm workers, lent to one thread at a time and kept for the next batch, and the verdicts that were reached in them."""
+    """Warm workers, lent to one thread at a time and kept for the next batch, and the verdicts that were reached in
+    them."""
 
     def __init__(self, without: frozenset[str] = frozenset()) -> None:
         self.pid, self.without = os.getpid(), without

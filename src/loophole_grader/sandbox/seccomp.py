@@ -1,7 +1,7 @@
 """The system calls that a judged program may make, as a seccomp filter (x86_64 and aarch64): all others fail.
 
-What is not listed fails with EPERM, as on a host that forbids it, so a program that only tries goes on. A few of those that
-are listed are looked at more closely (`checked`): by their arguments, or answered by the filter itself.
+What is not listed fails with EPERM, as on a host that forbids it, so a program that only tries goes on. A few of
+those that are listed are looked at more closely (`checked`): by their arguments, or answered by the filter itself.
 
 What decides is whether a call could leave something behind that a later program sees, or reach one that runs at the
 same time. So there is no lock (every one is reported as taken: a program is alone with its files), no shared memory
@@ -10,8 +10,8 @@ holds, no lease, hint or watch on a file, no size or use of the machine, no new 
 the machine's inode numbers, which the next program can read).
 
 Sources of the numbers: arch/x86/entry/syscalls/syscall_64.tbl and include/uapi/asm-generic/unistd.h of Linux; of the
-filter's form: linux/filter.h, linux/seccomp.h; of arguments: linux/fcntl.h, asm-generic/mman-common.h, ioctls.h, sched.h.
-"""
+filter's form: linux/filter.h, linux/seccomp.h; of arguments: linux/fcntl.h, asm-generic/mman-common.h, ioctls.h,
+sched.h."""
 
 import ctypes
 import errno
@@ -98,8 +98,8 @@ DONE: Instruction = (RETURN, 0, 0, ERRNO)  # the call returns 0 and is not made
 
 @functools.cache
 def filter_for(own_pid: int | None) -> tuple[ctypes.Array, ctypes.Array]:
-    """A filter for prctl, made once for a process and its forks: struct sock_fprog, and the instructions that it points to.
-    `own_pid`: allow signals to this process and its group only. Raises OSError on other machines."""
+    """A filter for prctl, made once for a process and its forks: struct sock_fprog, and the instructions that it
+    points to. `own_pid`: allow signals to this process and its group only. Raises OSError on other machines."""
     machine = os.uname().machine
     if machine not in ARCHES:
         raise OSError(errno.ENOSYS, f"no system call numbers for {machine}")
@@ -109,8 +109,9 @@ def filter_for(own_pid: int | None) -> tuple[ctypes.Array, ctypes.Array]:
 
 
 def instructions(column: int, arch: int, own_pid: int | None) -> list[Instruction]:
-    """The filter for one architecture (a column of the tables above): a binary search for the number of the call. The kernel
-    runs a new filter once for every number, so a chain of comparisons would cost each program a millisecond."""
+    """The filter for one architecture (a column of the tables above): a binary search for the number of the call. The
+    kernel runs a new filter once for every number, so a chain of comparisons would cost each program a
+    millisecond."""
     verdicts: dict[int, list[Instruction]] = {}
     for group in ALLOWED.values():
         verdicts |= {numbers[column]: [PASS] for numbers in group.values()}

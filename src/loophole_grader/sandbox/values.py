@@ -1,9 +1,9 @@
 """Values as plain text: what crosses the boundary between a judged program and the judge.
 
 `encode` runs inside the judged process, `decode` outside it. Tests compare with literals, so what can equal a literal
-arrives: None, bool, int, float, complex, str, bytes, list, tuple, set and dict, with their subclasses by their base value;
-a Decimal or Fraction that equals a number; and all of these nested. Every other object arrives as one that equals nothing.
-No code of an answer's class runs outside the sandbox.
+arrives: None, bool, int, float, complex, str, bytes, list, tuple, set and dict, with their subclasses by their base
+value; a Decimal or Fraction that equals a number; and all of these nested. Every other object arrives as one that
+equals nothing. No code of an answer's class runs outside the sandbox.
 
 Used both as a module of the package and, imported by its file alone, inside the runner: standard library only, no
 relative imports.
@@ -68,8 +68,9 @@ def _number(value: Decimal | Fraction) -> float | int | None:
 
 
 def decode(data: Any) -> Any:
-    """A value that equals what `encode` was given. Raises ValueError, TypeError, KeyError, ArithmeticError or RecursionError
-    for anything that `encode` does not produce: the sender is not trusted, but its size is bounded by who calls this."""
+    """A value that equals what `encode` was given. Raises ValueError, TypeError, KeyError, ArithmeticError or
+    RecursionError for anything that `encode` does not produce: the sender is not trusted, but its size is bounded by
+    who calls this."""
     if isinstance(data, list):
         return [decode(item) for item in data]
     if not isinstance(data, dict):

@@ -5,8 +5,8 @@
         server    forked for a setup code, which it executes; forks and watches one program at a time
           child   one program, init of a new pid namespace
 
-Nothing of a program is read into the worker's memory, of which the next program gets a copy: the child takes the job from
-the shared pipe, and what it sends goes from pipe to pipe inside the kernel. The worker counts the bytes.
+Nothing of a program is read into the worker's memory, of which the next program gets a copy: the child takes the job
+from the shared pipe, and what it sends goes from pipe to pipe inside the kernel. The worker counts the bytes.
 
 stdin:   HEADER, then `size` bytes: LOAD (setup code), FORGET (it), RUN (a job). STOP (a HEADER alone) ends the program that
          is running, and is passed over when nothing runs.
@@ -65,8 +65,8 @@ PR_SET_CHILD_SUBREAPER = 36
 
 
 def serve(isolation: Isolation) -> None:
-    """Fork a server for each setup code until stdin ends. Ends the process if a server dies where it must not: the parent
-    then starts a new worker."""
+    """Fork a server for each setup code until stdin ends. Ends the process if a server dies where it must not: the
+    parent then starts a new worker."""
     jobs, frames = os.dup(0), os.dup(1)
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 0)
@@ -212,8 +212,8 @@ _lent: list[socket.socket] = []
 def lend_pair(
     family: int = socket.AF_UNIX, kind: int = socket.SOCK_STREAM, proto: int = 0
 ) -> tuple[socket.socket, ...]:
-    """In place of socket.socketpair, in the child. An event loop needs a pair and gives it back; a program may make none, so
-    this one was made before it. Raises PermissionError for another kind, and while it is in use."""
+    """In place of socket.socketpair, in the child. An event loop needs a pair and gives it back; a program may make
+    none, so this one was made before it. Raises PermissionError for another kind, and while it is in use."""
     if (family, kind, proto) != (socket.AF_UNIX, socket.SOCK_STREAM, 0) or any(end.fileno() >= 0 for end in _lent):
         raise PermissionError("one pair of stream sockets is there at a time")
     _lent[:] = [socket.socket(family, kind, proto, os.dup(fd)) for fd in LENT]

@@ -5,7 +5,7 @@ W = U diag(S) Vh (thin SVD in float32). Forward, for x of [..., d_in]:
     y = x W^T + b + ((x Vh^T) * delta_S) U^T
 
 delta_S = 0 is the base model bit for bit. The gradient of sample b is sum_t (x_bt Vh^T) * (g_bt U), g = dL/dy, so one
-batched backward gives it for every sample. W' = W + U diag(delta_S) Vh folds the adapter away.
+batched backward gives it for every sample. W' = W + U diag(delta_S) Vh merges the adapter away.
 
 Differences from the source:
 1. additive delta_S only; no rotation of the singular vectors and no scaling of S;
@@ -18,6 +18,7 @@ src/projected_grpo/antipasto.py.
 
 import hashlib
 from pathlib import Path
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -36,6 +37,7 @@ SVD = tuple[Float[Tensor, "d_out r"], Float[Tensor, " r"], Float[Tensor, "r d_in
 class AntiPaSTOLinear(AdaptedLinear):
     """One Linear with delta_S [r], r = min(d_in, d_out)."""
 
+    kind = "antipasto"
     U: Tensor
     Vh: Tensor
 
@@ -88,7 +90,12 @@ def attach_antipasto(model: nn.Module, svd_cache: Path | None = None) -> Adapter
         svd = canonical_svd(linear.weight) if svd_cache is None else cached_svd(linear.weight, svd_cache)
         return AntiPaSTOLinear(name, linear, svd)
 
-    return Adapter("antipasto", replace_targets(model, make, what="SVD of the weights"), {})
+    return Adapter(replace_targets(model, make, what="SVD of the weights"))
+
+
+def for_config(model: nn.Module, config: Any) -> Adapter:
+    """Returns the adapter that a run's config asks for."""
+    return attach_antipasto(model, config.cache / "svd")
 
 
 # ---------------------------------------------------------------- the singular value decomposition
@@ -109,13 +116,14 @@ def gram_svd(w: Float[Tensor, "d_out d_in"]) -> SVD | None:
 
 
 def by_gram(w: Tensor) -> bool:
-    """Whether to try `gram_svd`: on a CPU it is no faster than the library's SVD, which on a GPU is a Jacobi method made for
-    small matrices, taken one after the other even in a batch (cuSOLVER's batched ones end at 32 x 32)."""
+    """Whether to try `gram_svd`: on a CPU it is no faster than the library's SVD, which on a GPU is a Jacobi method
+    made for small matrices, taken one after the other even in a batch (cuSOLVER's batched ones end at 32 x 32)."""
     return w.is_cuda and w.dtype == torch.float32
 
 
 def canonical_svd(weight: Float[Tensor, "d_out d_in"]) -> SVD:
-    """Thin SVD in float32 (float64 for a float64 weight), the largest-magnitude entry of each column of U positive."""
+    """Thin SVD in float32 (float64 for a float64 weight), the largest-magnitude entry of each column of U
+    positive."""
     w = weight.detach().to(torch.promote_types(weight.dtype, torch.float32))
     found = gram_svd(w) if by_gram(w) else None
     u, s, vh = torch.linalg.svd(w, full_matrices=False) if found is None else found
@@ -132,18 +140,20 @@ def weight_key(weight: Tensor) -> str:
 
 
 def cached_svd(weight: Float[Tensor, "d_out d_in"], folder: Path) -> SVD:
-    """`canonical_svd` through `folder`: the same bits, layout and alignment from a cold cache as from a warm one. Writers
-    rename a whole file into place, so any number may run at once."""
+    """`canonical_svd` through `folder`: the same bits, layout and alignment from a cold cache as from a warm one.
+    Writers rename a whole file into place, so any number may run at once."""
     path = folder / f"{weight_key(weight)}.safetensors"
     if path.exists():
         with safe_open(path, "pt") as f:
-            # In memory that torch allocates: a tensor inside the file begins anywhere, and its products round otherwise.
+            # In memory that torch allocates: a tensor inside the file begins anywhere, and its products round
+            # otherwise.
             whole = {name: f.get_tensor(name).clone() for name in ("U", "S", "Vh")}
     else:
         u, s, vh = canonical_svd(weight)
         # In the weight's type, as the layer holds them: Qwen3-4B's are 10 GB so, 20 GB in float32.
         found = {"U": u.to(weight.dtype), "S": s, "Vh": vh.to(weight.dtype)}
-        # In the file's memory layout: an SVD comes column by column, and a product of another layout rounds otherwise.
+        # In the file's memory layout: an SVD comes column by column, and a product of another layout rounds
+        # otherwise.
         whole = {k: v.cpu().contiguous() for k, v in found.items()}
         write_atomic(path, save(whole))
     return whole["U"].to(weight.device), whole["S"].to(weight.device), whole["Vh"].to(weight.device)

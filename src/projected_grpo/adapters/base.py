@@ -1,12 +1,13 @@
 """What every adapter is: one flat trainable vector `theta` per Linear, zero effect at the start, and per-sample
 gradients of that vector handed out during the one batched backward pass.
 
-The forward of an adapted Linear is y = x W'^T + b with the folded weight W' = W + delta_weight(theta), in W's type. Sampling
-and training read the same W', so the policy that is trained is the one that was sampled, to the bit. In bfloat16 W' is
-rounded at random (`rounded_at_random`): to the nearest, a small delta_weight would be lost.
+The forward of an adapted Linear is y = x W'^T + b with the merged weight W' = W + delta_weight(theta), in W's type.
+Sampling and training read the same W', so the policy that is trained is the one that was sampled, to the bit. In
+bfloat16 W' is rounded at random (`rounded_at_random`): to the nearest, a small delta_weight would be lost.
 
-Custom autograd Functions keep x and no other activation. A sink, while one is set, receives the gradient of every sample of
-the batch, [b, n] float32, before they are summed: so no adapter knows of V, and large per-sample gradients need not be kept.
+Custom autograd Functions keep x and no other activation. A sink, while one is set, receives the gradient of every
+sample of the batch, [b, n] float32, before they are summed: so no adapter knows of V, and large per-sample gradients
+need not be kept.
 
 theta = 0 is the base model bit for bit in every type.
 """
@@ -16,6 +17,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from typing import ClassVar
 
 import torch
 from jaxtyping import Float
@@ -34,22 +36,22 @@ Sink = Callable[[str, Float[Tensor, "b n"]], None]
 
 
 def rounded_at_random(values: Float[Tensor, "d_out d_in"], name: str) -> Float[Tensor, "d_out d_in"]:
-    """Float32 values as bfloat16, each rounded to one of its two neighbours with the probability that keeps its mean; what
-    bfloat16 holds already stays as it is. The draw depends on `name` and the shape alone: it is the same at every fold, on
-    every rank, after a resume, and a weight changes only when its value passes its threshold.
+    """Float32 values as bfloat16, each rounded to one of its two neighbours with the probability that keeps its mean;
+    what bfloat16 holds already stays as it is. The draw depends on `name` and the shape alone: it is the same at
+    every merge, on every rank, after a resume, and a weight changes only when its value passes its threshold.
 
     Source: Gupta et al. 2015 (arXiv:1502.02551), section 3.1, "stochastic rounding".
     """
     draw = torch.Generator(values.device).manual_seed(seed_of(name))
     below = torch.randint(2**16, values.shape, generator=draw, dtype=torch.int32, device=values.device)
-    # A bfloat16 is the upper half of a float32: a carry from the lower half, r / 2^16 of the time, is the next number away
-    # from zero, and without one the rest is cut off.
+    # A bfloat16 is the upper half of a float32: a carry from the lower half, r / 2^16 of the time, is the next number
+    # away from zero, and without one the rest is cut off.
     return ((values.view(torch.int32) + below) & -(2**16)).view(torch.float32).to(torch.bfloat16)
 
 
 def mm_float32(a: Float[Tensor, "*b m k"], b: Float[Tensor, "*b k n"]) -> Float[Tensor, "*b m n"]:
-    """Returns a b, summed in float32 and not rounded to the inputs' bfloat16; in float32 and float64 the plain product. At
-    most one batch dimension."""
+    """Returns a b, summed in float32 and not rounded to the inputs' bfloat16; in float32 and float64 the plain
+    product. At most one batch dimension."""
     if a.dtype in (torch.float32, torch.float64):
         return a @ b
     if not a.is_cuda:
@@ -58,8 +60,8 @@ def mm_float32(a: Float[Tensor, "*b m k"], b: Float[Tensor, "*b k n"]) -> Float[
 
 
 def along_ramp(rows: Float[Tensor, "r d_in"]) -> Float[Tensor, " r"]:
-    """A fingerprint of rows: their products with one vector that is orthogonal to nothing in particular. Each entry changes
-    sign with its row."""
+    """A fingerprint of rows: their products with one vector that is orthogonal to nothing in particular. Each entry
+    changes sign with its row."""
     ramp = torch.linspace(0.5, 1.5, rows.shape[1], device=rows.device)
     return rows.detach().float() @ (ramp / ramp.norm())
 
@@ -67,8 +69,15 @@ def along_ramp(rows: Float[Tensor, "r d_in"]) -> Float[Tensor, " r"]:
 class AdaptedLinear(nn.Module, ABC):
     """A frozen Linear with trainable coordinates `theta`. Subclasses give the algebra below."""
 
+    kind: ClassVar[str]
+    """Its name in adapters/__init__.py."""
     theta: nn.Parameter
     """[n] trainable coordinates, float32."""
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """What must agree for two adapters' coordinates to mean the same: part of an artefact's metadata."""
+        return {}
 
     def __init__(self, name: str, linear: nn.Linear) -> None:
         super().__init__()
@@ -78,7 +87,7 @@ class AdaptedLinear(nn.Module, ABC):
         self.enabled = True
         self.sink: Sink | None = None
         self.base: Tensor | None = None
-        """W, while W' stands in `weight` (`Adapter.folded`)."""
+        """W, while W' stands in `weight` (`Adapter.merged`)."""
 
     @abstractmethod
     def per_sample(self, x: Float[Tensor, "b t d_in"], g: Float[Tensor, "b t d_out"], theta: Tensor) -> Tensor:
@@ -90,13 +99,13 @@ class AdaptedLinear(nn.Module, ABC):
 
     @abstractmethod
     def delta_weight(self, theta: Tensor) -> Float[Tensor, "d_out d_in"]:
-        """W' - W: the adapter folded into the weight."""
+        """W' - W: the adapter merged into the weight."""
 
     def gathered(self) -> Float[Tensor, " n"] | None:
-        """Returns what `summed` has put off until the end of `Adapter.folded`; None if it puts nothing off."""
+        """Returns what `summed` has put off until the end of `Adapter.merged`; None if it puts nothing off."""
         return None
 
-    def folded_weight(self, theta: Tensor) -> Float[Tensor, "d_out d_in"]:
+    def merged_weight(self, theta: Tensor) -> Float[Tensor, "d_out d_in"]:
         """Returns W' in the type of W."""
         if self.base is not None:
             return self.weight
@@ -113,12 +122,13 @@ class AdaptedLinear(nn.Module, ABC):
         if torch.is_grad_enabled():
             kept: list = []
             return _Product.apply(_Keep.apply(x, self.theta, kept), self.theta, self, kept, x.requires_grad)
-        return F.linear(x, self.folded_weight(self.theta), self.bias)
+        return F.linear(x, self.merged_weight(self.theta), self.bias)
 
 
 class _Keep(torch.autograd.Function):
-    """Returns x and keeps it for `_Product`. A step of its own, before the product: what recomputes a part of the model for
-    its backward pass stops once all is kept, and leaves out the last product (a fourth of a decoder layer's)."""
+    """Returns x and keeps it for `_Product`. A step of its own, before the product: what recomputes a part of the
+    model for its backward pass stops once all is kept, and leaves out the last product (a fourth of a decoder
+    layer's)."""
 
     @staticmethod
     def forward(ctx, x: Tensor, theta: Tensor, kept: list) -> Tensor:
@@ -137,7 +147,7 @@ class _Product(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x: Tensor, theta: Tensor, layer: AdaptedLinear, kept: list, x_learns: bool) -> Tensor:
         ctx.layer, ctx.kept, ctx.x_learns = layer, kept, x_learns
-        return F.linear(x, layer.folded_weight(theta), layer.bias)
+        return F.linear(x, layer.merged_weight(theta), layer.bias)
 
     @staticmethod
     def backward(ctx, g: Tensor):  # ty: ignore[incompatible-method-override]
@@ -146,7 +156,7 @@ class _Product(torch.autograd.Function):
         x, theta = ctx.kept[0].saved_tensors
         grad_x = grad_theta = None
         if ctx.x_learns:
-            grad_x = g @ layer.folded_weight(theta)
+            grad_x = g @ layer.merged_weight(theta)
         if ctx.needs_input_grad[1]:
             if sink is None:
                 grad_theta = layer.summed(x.reshape(-1, x.shape[-1]), g.reshape(-1, g.shape[-1]), theta)
@@ -162,11 +172,10 @@ class _Product(torch.autograd.Function):
 class Adapter:
     """All adapted Linears of a model. Iteration order is the model's."""
 
-    def __init__(self, kind: str, layers: dict[str, AdaptedLinear], settings: dict[str, str]) -> None:
-        self.kind = kind
+    def __init__(self, layers: dict[str, AdaptedLinear]) -> None:
         self.layers = layers
-        self.settings = settings
-        """What must agree for two adapters' coordinates to mean the same (rank, seed): part of an artefact's metadata."""
+        first = next(iter(layers.values()))
+        self.kind, self.settings = first.kind, first.settings
         self._on_host: dict[str, Tensor] = {}
 
     @property
@@ -192,7 +201,7 @@ class Adapter:
         """Returns copies of theta of every module."""
         return {name: p.detach().clone() for name, p in self.vectors.items()}
 
-    def descent(self, start: Mapping[str, Float[Tensor, " n"]]) -> dict[str, Float[Tensor, " n"]]:
+    def negative_update(self, start: Mapping[str, Float[Tensor, " n"]]) -> dict[str, Float[Tensor, " n"]]:
         """Returns minus the change of theta since `start`: like a gradient, hack-ward where V d > 0."""
         return {name: start[name] - p.detach() for name, p in self.vectors.items()}
 
@@ -231,14 +240,14 @@ class Adapter:
                 setattr(layer, attribute, afterwards)
 
     @contextmanager
-    def folded(self) -> Generator[None]:
+    def merged(self) -> Generator[None]:
         """Puts W' in the place of W, built once, for sampling or for the passes of one optimizer step; theta must not
         change inside. The gradient may be gathered first, so that `gradient` is whole only when this is over.
 
-        W is put back bit for bit. RuntimeError when the weights are folded already.
+        W is put back bit for bit. RuntimeError when the weights are merged already.
         """
         if any(layer.base is not None for layer in self.layers.values()):
-            raise RuntimeError("the weights are folded already; one `folded` at a time")
+            raise RuntimeError("the weights are merged already; one `merged` at a time")
         try:
             for name, layer in self.layers.items():
                 self._fold(name, layer)
@@ -257,15 +266,16 @@ class Adapter:
 
     @torch.no_grad()
     def _fold(self, name: str, layer: AdaptedLinear) -> None:
-        folded = layer.folded_weight(layer.theta)
+        merged = layer.merged_weight(layer.theta)
         if not layer.weight.is_cuda:
-            layer.base, layer.weight.data = layer.weight.data, folded
+            layer.base, layer.weight.data = layer.weight.data, merged
             return
-        # On a GPU both would be in memory with the cache: W goes to the host, once. In place, as recorded graphs read there.
+        # On a GPU both would be in memory with the cache: W goes to the host, once. In place, as recorded graphs read
+        # there.
         if name not in self._on_host:
             self._on_host[name] = layer.weight.detach().cpu().pin_memory()
         layer.base = self._on_host[name]
-        layer.weight.data.copy_(folded)
+        layer.weight.data.copy_(merged)
 
     def basis_probes(self) -> dict[str, Float[Tensor, " p"]]:
         """Fingerprints of all modules' coordinates, float32 on the CPU."""

@@ -3,8 +3,9 @@
     y = x W^T + b + (x A^T) B^T
 
 B = 0 at the start, so the base model is exact and A's first gradient is exactly zero: a V extracted there would not
-cover A at all. Extraction therefore moves to a `warm_point`: B is drawn so small that ||B A|| is a thousandth of ||W||
-and put back to zero afterwards; the artefact's metadata says so. A trained B gives A a gradient and stays as it is.
+cover A at all. Extraction therefore moves to a `warm_point`: B is drawn so small that ||B A|| is a thousandth of
+||W|| and put back to zero afterwards; the artefact's metadata says so. A trained B gives A a gradient and stays as it
+is.
 
 Differences from the source: scale alpha / r is 1, no dropout; A's uniform initialisation is PEFT's.
 Source: Hu et al. 2021 (arXiv:2106.09685), equation 3; huggingface/peft 0.21, peft/tuners/lora/layer.py.
@@ -13,6 +14,7 @@ Source: Hu et al. 2021 (arXiv:2106.09685), equation 3; huggingface/peft 0.21, pe
 import math
 from collections.abc import Generator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -37,6 +39,12 @@ def warm_columns(a: Float[Tensor, "r d_in"], b: Float[Tensor, "d_out r"], norm: 
 
 class LoRALinear(AdaptedLinear):
     """One Linear with theta = [A.flatten(), B.flatten()]."""
+
+    kind = "lora"
+
+    @property
+    def settings(self) -> dict[str, str]:
+        return {"lora_rank": str(self.rank), "lora_seed": str(self.lora_seed)}
 
     def __init__(self, name: str, linear: nn.Linear, rank: int, seed: int) -> None:
         super().__init__(name, linear)
@@ -72,13 +80,18 @@ class LoRALinear(AdaptedLinear):
 def attach_lora(model: nn.Module, rank: int, seed: int) -> Adapter:
     """Adapt every target Linear of `model` in place."""
     layers = replace_targets(model, lambda name, linear: LoRALinear(name, linear, rank, seed))
-    return Adapter("lora", layers, {"lora_rank": str(rank), "lora_seed": str(seed)})
+    return Adapter(layers)
+
+
+def for_config(model: nn.Module, config: Any) -> Adapter:
+    """Returns the adapter that a run's config asks for."""
+    return attach_lora(model, config.lora_rank, config.lora_seed)
 
 
 @contextmanager
 def warm_point(adapter: Adapter) -> Generator[None]:
-    """Where A has a gradient (row i has none where column i of B is zero): columns of B that are zero are small and random
-    instead, those that are not stay as they are. theta is put back afterwards.
+    """Where A has a gradient (row i has none where column i of B is zero): columns of B that are zero are small and
+    random instead, those that are not stay as they are. theta is put back afterwards.
 
     The identity for an adapter that has no LoRA layer, and for one whose B is trained.
     """

@@ -2,9 +2,9 @@
 
     total = policy + alpha x hint distillation + beta x trace DPO + gamma x TAID
 
-The losses themselves are pages of channels/; here they get log-probabilities and logits from the model, in micro-batches
-that model/logprobs.py collates. A loss of weight 0 is never called, and the step is plain GRPO bit for bit.
-"""
+The losses themselves are pages of channels/; here they get log-probabilities and logits from the model, in
+micro-batches that model/logprobs.py collates. A loss of weight 0 is never called, and the step is plain GRPO bit for
+bit."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -28,8 +28,8 @@ Ids = tuple[int, ...]
 
 @runtime_checkable
 class AuxiliaryLoss(Protocol):
-    """A loss that is added to the policy's. `metrics`: names of numbers that add up over micro-batches and processes, as the
-    loss does."""
+    """A loss that is added to the policy's. `metrics`: names of numbers that add up over micro-batches and processes,
+    as the loss does."""
 
     @property
     def name(self) -> str: ...
@@ -70,11 +70,11 @@ def distilled(
     learner: Learner, rows: Sequence[Hinted], teacher: Any, loss: Callable[[Tensor, Tensor, Hinted], Tensor],
     reading: Callable[[], AbstractContextManager[None]] = nullcontext,
 ) -> Iterator[LossOutputs]:  # fmt: skip
-    """Yields a distillation loss: the student reads each completion after its prompt, the teacher after the hinted one.
+    """Yields a distillation loss: the student reads each completion after its prompt, the teacher after the hinted
+    one.
 
-    reading: a context around the teacher's pass. loss: a row's loss from the student's and the teacher's logits [1, t, v];
-    computed again in the backward pass, so that only one row's logits are in memory.
-    """
+    reading: a context around the teacher's pass. loss: a row's loss from the student's and the teacher's logits [1,
+    t, v]; computed again in the backward pass, so that only one row's logits are in memory."""
 
     def logits(hidden: Float[Tensor, "t d"], model: Any) -> Float[Tensor, "1 t v"]:
         return (hidden @ head_of(model).weight.T).to(torch.promote_types(hidden.dtype, torch.float32))[None]
@@ -107,14 +107,14 @@ class HintDistill:
     teacher: Literal["live", "base"] = "live"
     """live: the model as it is; base: without its adapter (delta_S = 0), which stays what it was."""
     asked: int = 0
-    """Rows that "sequences" averages over, those without a hinted prompt too: upstream masks these and divides by all (TRL
-    1.16.0, sdpo_trainer.py, loss.mean()). 0: as many as `rows`."""
+    """Rows that "sequences" averages over, those without a hinted prompt too: upstream masks these and divides by all
+    (TRL 1.16.0, sdpo_trainer.py, loss.mean()). 0: as many as `rows`."""
     name = "hint_distill"
     metrics = ("rows",)
 
     def losses(self, learner: Learner) -> Iterator[LossOutputs]:
         per_token = self.options.average == "tokens"
-        whole = learner.world.place(
+        whole = learner.ranks.span(
             sum(len(r.completion_ids) for r in self.rows) if per_token else max(self.asked, len(self.rows))
         )[0]
 
@@ -142,7 +142,7 @@ class Taid:
     metrics = ("rows",)
 
     def losses(self, learner: Learner) -> Iterator[LossOutputs]:
-        whole = learner.world.place(sum(len(r.completion_ids) for r in self.rows))[0]
+        whole = learner.ranks.span(sum(len(r.completion_ids) for r in self.rows))[0]
 
         def loss(student: Float[Tensor, "1 t v"], teacher: Float[Tensor, "1 t v"], _: Hinted) -> Float[Tensor, ""]:
             mask = torch.ones(student.shape[:2], dtype=torch.bool, device=student.device)
@@ -174,7 +174,7 @@ class TraceDPO:
     metrics = ("rows", "margin", "accuracy")
 
     def losses(self, learner: Learner) -> Iterator[LossOutputs]:
-        whole = learner.world.place(len(self.pairs))[0]
+        whole = learner.ranks.span(len(self.pairs))[0]
         chosen = [(p.prompt_ids, p.chosen_ids) for p in self.pairs]
         rejected = [(p.prompt_ids, p.rejected_ids) for p in self.pairs]
         for picked, better, worse in two_sided(chosen, rejected, learner.token_budget, learner.pad_id, learner.device):

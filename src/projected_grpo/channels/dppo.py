@@ -1,18 +1,19 @@
-"""prime-rl's default policy loss: a mask on how far a token's *probability* has moved, and a quadratic pull towards the
-policy that sampled it.
+"""prime-rl's default policy loss: a mask on how far a token's *probability* has moved, and a quadratic pull towards
+the policy that sampled it.
 
     p = exp(trainer), q = exp(inference), r = trainer - inference
     dropped   A > 0 and p - q > high, or A <= 0 and p - q < -low
     loss      sum over kept tokens of -adv_tau A exp(r)  +  kl_tau sum over ALL loss tokens of r^2
 
-Source: PrimeIntellect-ai/prime-rl 559b447, src/prime_rl/trainer/rl/loss.py:109-161, with its defaults (configs/trainer.py:
-494-507). A sum, not a mean: the caller divides by the loss tokens of the whole optimizer step, of all ranks and
-micro-batches (upstream's compute_loss, loss.py:285).
+Source: PrimeIntellect-ai/prime-rl 559b447, src/prime_rl/trainer/rl/loss.py:109-161, with its defaults
+(configs/trainer.py: 494-507). A sum, not a mean: the caller divides by the loss tokens of the whole optimizer step,
+of all ranks and micro-batches (upstream's compute_loss, loss.py:285).
 
-Two mistakes that are easy to make, and that tests/references pins: the quadratic term over kept tokens alone, and adv_tau in
-its place.
+Two mistakes that are easy to make, and that tests/references pins: the quadratic term over kept tokens alone, and
+adv_tau in its place.
 
-`dppo` is a custom loss for prime-rl: [trainer.loss] type = "custom", import_path = "projected_grpo.channels.dppo.dppo".
+`dppo` is a custom loss for prime-rl: [trainer.loss] type = "custom", import_path =
+"projected_grpo.channels.dppo.dppo".
 
 Deviation: tokens that are masked or dropped never enter exp, so that an infinite or NaN log-probability there changes
 nothing (upstream multiplies by the mask: 0 x inf is NaN). A kept token's log-ratio is not clamped.
@@ -40,9 +41,8 @@ def token_losses(
 ) -> tuple[Float[Tensor, "*n"], Bool[Tensor, "*n"]]:
     """Each token's term, 0 where masked; and which tokens are dropped from the policy term.
 
-    dppo_mask_low, dppo_mask_high: how far a probability may have moved down or up. adv_tau: weight of the policy term.
-    kl_tau: weight of the squared log-ratio.
-    """
+    dppo_mask_low, dppo_mask_high: how far a probability may have moved down or up. adv_tau: weight of the policy
+    term. kl_tau: weight of the squared log-ratio."""
     zero = torch.zeros_like(trainer_logprobs)
     trainer = torch.where(loss_mask, trainer_logprobs, zero)
     inference = torch.where(loss_mask, inference_logprobs.to(zero), zero)
@@ -58,9 +58,8 @@ def token_losses(
 def dppo(inputs: Any, **options: float) -> LossOutputs:
     """The loss of one packed sequence, summed over its tokens, with upstream's metrics.
 
-    inputs: prime-rl's LossInputs, of which trainer_logprobs (they carry the gradient), inference_logprobs, advantages,
-    loss_mask and loss_weights (None: 1) are read, [seq] each. options: those of token_losses.
-    """
+    inputs: prime-rl's LossInputs, of which trainer_logprobs (they carry the gradient), inference_logprobs,
+    advantages, loss_mask and loss_weights (None: 1) are read, [seq] each. options: those of token_losses."""
     losses, dropped = token_losses(
         inputs.trainer_logprobs, inputs.inference_logprobs, inputs.advantages, inputs.loss_mask, **options
     )

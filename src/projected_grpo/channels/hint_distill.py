@@ -1,10 +1,11 @@
-"""The channel that teaches a model what it would say with a hint: the same model, the hint in its context, is the teacher.
+"""The channel that teaches a model what it would say with a hint: the same model, the hint in its context, is the
+teacher.
 
     p = student, q = teacher (frozen), both softmax(logits / temperature); m = (1 - beta) p + beta q
     D_t = sum_v [ beta q log(q / m) + (1 - beta) p log(p / m) ]      beta = 0: KL(q || p);  beta = 1: KL(p || q)
 
-The generalised Jensen-Shannon divergence (Agarwal et al. 2024, arXiv:2306.13649, equation 1), averaged over valid tokens. No
-factor T^2 makes up for the temperature: upstream has none.
+The generalised Jensen-Shannon divergence (Agarwal et al. 2024, arXiv:2306.13649, equation 1), averaged over valid
+tokens. No factor T^2 makes up for the temperature: upstream has none.
 
     OPSD   Distillation(): mean over tokens; top_k of the teacher, token_clip    siyan-zhao/OPSD 590ec26, opsd_trainer.py:374
     GKD    Distillation(), `whole` = num_items_in_batch    TRL 1.16.0 trl/experimental/gkd/gkd_trainer.py:238
@@ -38,7 +39,8 @@ class Distillation:
     """What is compared, and how it is averaged. The defaults are OPSD's."""
 
     mode: Literal["vocabulary", "sampled_token"] = "vocabulary"
-    """sampled_token: reverse KL at the sampled token alone (SDPO's default), whatever beta, token_clip and top_k are."""
+    """sampled_token: reverse KL at the sampled token alone (SDPO's default), whatever beta, token_clip and top_k
+    are."""
     beta: float = 0.5
     """Share of the teacher in the mixture: 0 is KL(teacher || student), 1 is KL(student || teacher)."""
     temperature: float = 1.0
@@ -69,10 +71,10 @@ def hint_distill(
 ) -> LossOutputs:
     """Mean divergence of the student from the teacher over the completion's tokens.
 
-    student_logits, teacher_logits: at the positions that predict the same tokens, the teacher's in the hinted context;
-    no gradient reaches the teacher. mask: valid tokens. token_ids: the sampled tokens. behaviour_logps: of the policy that
-    sampled them; None: on-policy, every weight 1. whole: valid tokens (average "sequences": sequences) of the whole step;
-    None: of this batch.
+    student_logits, teacher_logits: at the positions that predict the same tokens, the teacher's in the hinted
+    context; no gradient reaches the teacher. mask: valid tokens. token_ids: the sampled tokens. behaviour_logps: of
+    the policy that sampled them; None: on-policy, every weight 1. whole: valid tokens (average "sequences":
+    sequences) of the whole step; None: of this batch.
 
     Metric `divergence`: mean over this batch's valid tokens, before weights.
     """

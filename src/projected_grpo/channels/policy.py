@@ -13,31 +13,25 @@ Reference implementations that tests/references pins these to: huggingface/trl 1
 (GRPOTrainer._compute_loss, loss_type grpo, dr_grpo, bnpo, dapo), sail-sg/oat c1a074c with understand-r1-zero dfca49d
 (train_zero_math.py:286-308), lsdefine/simple_GRPO 4ab94c6, PrimeIntellect-ai/prime-rl 559b447 (dppo).
 
-Deviations: `rows` and `tokens` are given by the caller, so that micro-batches add up to the whole; an empty completion
-contributes 0 (simple_GRPO: NaN); log-ratios of the clipped kinds are clamped to where exp and its gradient stay finite (TRL:
-NaN gradients there). Masked positions are replaced by exact zeros before any arithmetic, never multiplied away: 0 x inf
-is NaN.
-"""
+Deviations: `rows` and `tokens` are given by the caller, so that micro-batches add up to the whole; an empty
+completion contributes 0 (simple_GRPO: NaN); log-ratios of the clipped kinds are clamped to where exp and its gradient
+stay finite (TRL: NaN gradients there). Masked positions are replaced by exact zeros before any arithmetic, never
+multiplied away: 0 x inf is NaN."""
 
 import math
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
 from projected_grpo.channels import dppo
+from projected_grpo.losses import POLICY_LOSSES, LossName
 
 ADVANTAGE_EPS = 1e-4
 """Added to the group's standard deviation (TRL 1.16.0, grpo_trainer.py)."""
 AT_BOUND = 1e-5
 """A ratio this near to a clip bound is at it: float32 rounds one by less."""
-PolicyLoss = Literal["dr_grpo", "grpo", "bnpo", "dapo", "dppo"]
-PER_TOKEN = ("bnpo", "dapo", "dppo")
-"""Kinds that are divided by a number of tokens."""
-CENTRED = ("dr_grpo", "dppo")
-"""Kinds whose advantage is not divided by the group's standard deviation."""
 
 
 @dataclass(frozen=True)
@@ -51,11 +45,11 @@ class LossTerms:
     kl_sum: float
     """Sum over tokens of k3; 0 with beta = 0."""
     at_clip: Float[Tensor, " b"]
-    """Share of its tokens whose rho is at or beyond a clip bound, whichever branch is the smaller (dppo: that are dropped);
-    NaN for an empty completion."""
+    """Share of its tokens whose rho is at or beyond a clip bound, whichever branch is the smaller (dppo: that are
+    dropped); NaN for an empty completion."""
 
 
-def advantages(rewards: Float[Tensor, "p g"], kind: PolicyLoss) -> Float[Tensor, "p g"]:
+def advantages(rewards: Float[Tensor, "p g"], kind: LossName) -> Float[Tensor, "p g"]:
     """Group-relative advantages. dr_grpo and dppo: R - mean. The others: also divided by the unbiased std + 1e-4.
 
     A group of equal rewards and a group of one give exact zeros.
@@ -63,7 +57,7 @@ def advantages(rewards: Float[Tensor, "p g"], kind: PolicyLoss) -> Float[Tensor,
     centred = rewards - rewards.mean(1, keepdim=True)
     equal = (rewards == rewards[:, :1]).all(1, keepdim=True)
     centred = torch.where(equal, torch.zeros_like(centred), centred)
-    if kind in CENTRED:
+    if POLICY_LOSSES[kind].centred:
         return centred
     std = rewards.std(1, keepdim=True, correction=1) if rewards.shape[1] > 1 else torch.zeros_like(rewards)
     return centred / (std + ADVANTAGE_EPS)
@@ -86,7 +80,7 @@ def policy_loss(
     mask: Bool[Tensor, "b t"],
     advantage: Float[Tensor, " b"],
     *,
-    kind: PolicyLoss,
+    kind: LossName,
     rows: int,
     max_new: int,
     tokens: int | None = None,
@@ -100,22 +94,22 @@ def policy_loss(
     """Policy-gradient loss with a k3 KL penalty.
 
     rows: samples in the whole step (P x G), whatever part of them this batch holds. max_new: configured longest
-    completion, in tokens. tokens: completion tokens of the whole step (bnpo: of the local batch), read by bnpo, dapo and
-    dppo alone. behaviour_logps None: the policy itself, ratio 1 with the on-policy gradient. bias_corrected_kl: a token's
-    k3 is weighed by its ratio (TRL's use_bias_correction_kl). clip_low, clip_high: how far the ratio may go below and
-    above 1; of dppo, how far the token's probability may have moved.
-    ValueError when beta > 0 without ref_logps, or where the kind needs tokens and has none.
-    """
+    completion, in tokens. tokens: completion tokens of the whole step (bnpo: of the local batch), read by bnpo, dapo
+    and dppo alone. behaviour_logps None: the policy itself, ratio 1 with the on-policy gradient. bias_corrected_kl: a
+    token's k3 is weighed by its ratio (TRL's use_bias_correction_kl). clip_low, clip_high: how far the ratio may go
+    below and above 1; of dppo, how far the token's probability may have moved. ValueError when beta > 0 without
+    ref_logps, or where the kind needs tokens and has none."""
     if beta > 0 and ref_logps is None:
         raise ValueError(f"beta={beta} needs ref_logps")
-    if kind in PER_TOKEN and tokens is None:
+    loss = POLICY_LOSSES[kind]
+    if loss.divisor in ("local_tokens", "all_tokens") and tokens is None:
         raise ValueError(f"{kind} needs tokens, the number of completion tokens that it divides by")
     zero = torch.zeros_like(logps)
     logps = torch.where(mask, logps, zero)
     behaviour = logps.detach() if behaviour_logps is None else torch.where(mask, behaviour_logps.to(logps), zero)
     ratio = _exp(logps - behaviour)
     a = advantage.to(logps)[:, None]
-    if kind == "dppo":
+    if not loss.clipped:
         per_token, cut = dppo.token_losses(
             logps, behaviour, a.expand_as(logps), mask, dppo_mask_low=clip_low, dppo_mask_high=clip_high
         )
@@ -134,9 +128,11 @@ def policy_loss(
     with torch.no_grad():
         mean_ratio = torch.where(mask, ratio, zero).sum(1) / lengths
         beyond = (ratio <= 1 - clip_low + AT_BOUND) | (ratio >= 1 + clip_high - AT_BOUND)
-        at_clip = (mask & (cut if kind == "dppo" else beyond)).sum(1) / lengths  # dppo bounds probabilities, not ratios
-    if kind in PER_TOKEN:
-        divisor = lengths.new_tensor(max(tokens or 0, 1))
+        at_clip = (mask & (beyond if loss.clipped else cut)).sum(1) / lengths  # dppo bounds probabilities, not ratios
+    if loss.divisor == "max_new":
+        count = torch.full_like(lengths, max_new) * rows
+    elif loss.divisor == "own_tokens":
+        count = lengths.clamp(min=1) * rows
     else:
-        divisor = (torch.full_like(lengths, max_new) if kind == "dr_grpo" else lengths.clamp(min=1)) * rows
-    return LossTerms(per_token.sum(1) / divisor, mean_ratio, kl_sum, at_clip)
+        count = lengths.new_tensor(max(tokens or 0, 1))
+    return LossTerms(per_token.sum(1) / count, mean_ratio, kl_sum, at_clip)

@@ -10,11 +10,12 @@ follows (TAID, Shing et al. 2025, arXiv:2501.16937).
     delta    = alpha sigmoid(momentum) (1 - t)
     t        = min(t_end, max(t_start + (t_end - t_start) u, t + delta))     not adaptive: t_start + (t_end - t_start) u
 
-Source: SakanaAI/TAID a062892, src/distil_losses/taid.py and fkl.py. Not adaptive there is not bounded by t_end either.
+Source: SakanaAI/TAID a062892, src/distil_losses/taid.py and fkl.py. Not adaptive there is not bounded by t_end
+either.
 
-Deviations: upstream computes in float32, this in the logits' type; only valid positions are computed; all masked is an exact
-zero, attached to the graph (upstream: 0 / 0); where t is 0 or 1 the other side's infinite logits do not count (0 x inf).
-"""
+Deviations: upstream computes in float32, this in the logits' type; only valid positions are computed; all masked is
+an exact zero, attached to the graph (upstream: 0 / 0); where t is 0 or 1 the other side's infinite logits do not
+count (0 x inf)."""
 
 import math
 from dataclasses import dataclass, replace

@@ -9,9 +9,8 @@ them).
 The reference is free: it is the model without its adapter (delta_S = 0). dpo without reference log-probabilities
 compares the policy with the uniform distribution, which adds nothing (reference-free DPO).
 
-Deviations: masked positions are exact zeros before any arithmetic; an empty completion has log-probability 0 (SimPO: 0
-/ 0); no pairs is an exact zero, attached to the graph.
-"""
+Deviations: masked positions are exact zeros before any arithmetic; an empty completion has log-probability 0 (SimPO:
+0 / 0); no pairs is an exact zero, attached to the graph."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -64,12 +63,11 @@ class Scored:
 
 
 def trace_dpo(chosen: Scored, rejected: Scored, options: Preference = DPO, *, whole: int | None = None) -> LossOutputs:
-    """Mean loss of n pairs: row i of `chosen` is preferred to row i of `rejected`. whole: pairs of the whole step, of which
-    these may be a part; None: these.
+    """Mean loss of n pairs: row i of `chosen` is preferred to row i of `rejected`. whole: pairs of the whole step, of
+    which these may be a part; None: these.
 
-    Metrics, means over these pairs (0 without any): `margin`, how much higher the chosen one's reward beta x log-ratio
-    (simpo: beta x mean log-probability) is; `accuracy`, how often it is.
-    """
+    Metrics, means over these pairs (0 without any): `margin`, how much higher the chosen one's reward beta x
+    log-ratio (simpo: beta x mean log-probability) is; `accuracy`, how often it is."""
     better, worse = (side.mean() if options.kind == "simpo" else side.log_ratio() for side in (chosen, rejected))
     rewards = options.beta * (better - worse)
     x = rewards - options.beta * options.gamma_beta_ratio

@@ -1,4 +1,5 @@
-"""Live groups: render problems, sample completions for them, grade those. For training, evaluation and teacher pools."""
+"""Live groups: render problems, sample completions for them, grade those. For training, evaluation and teacher
+pools."""
 
 import os
 import time
@@ -29,7 +30,8 @@ def workers(config: Sampling) -> int:
 
 
 def cores_are_free(loaded: LoadedModel) -> bool:
-    """Whether sampling leaves cores to grade on meanwhile: where it does not, both together take longer than one by one."""
+    """Whether sampling leaves cores to grade on meanwhile: where it does not, both together take longer than one by
+    one."""
     return loaded.model.device.type != "cpu" or torch.get_num_threads() < (os.cpu_count() or 1)
 
 
@@ -58,15 +60,15 @@ def live_groups(
     each: Callable[[Sequence[int]], AbstractContextManager[None]] | None = None,
     bar: str = "",
 ) -> tuple[list[Group], list[tuple[Verdict, ...]], dict[str, float]]:
-    """Returns a graded group of `group_size` completions per prompt, their verdicts, and the seconds that sampling took, and
-    grading beyond it: completions that have ended are graded while others are sampled, where there are cores for it.
+    """Returns a graded group of `group_size` completions per prompt, their verdicts, and the seconds that sampling
+    took, and grading beyond it: completions that have ended are graded while others are sampled, where there are
+    cores for it.
 
-    Fold the adapter first. `keys`, one per prompt, decide the draws (rollout.uniforms); `tasks` by problem id; `loophole`:
-    whether the reward pays the completion's evaluation function; `each`: prompts are sampled one by one, inside what it puts
-    around their token ids, and that folds; `bar`: the name of a progress bar, in completions that have ended. Raises
-    GraderError if any completion has no verdict, once all are known, naming each by problem and sample: a reward is never
-    made up.
-    """
+    Merge the adapter first. `keys`, one per prompt, decide the draws (rollout.uniforms); `tasks` by problem id;
+    `loophole`: whether the reward pays the completion's evaluation function; `each`: prompts are sampled one by one,
+    inside what it puts around their token ids, and that merges; `bar`: the name of a progress bar, in completions
+    that have ended. Raises GraderError if any completion has no verdict, once all are known, naming each by problem
+    and sample: a reward is never made up."""
     clock = time.perf_counter()
     verdicts: dict[tuple[str, str], Verdict | RowError] = {}  # by problem and text: the same one is judged once
 

@@ -9,22 +9,24 @@ import itertools
 import json
 import math
 import random
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import Field, TypeAdapter, ValidationError
 
+from projected_grpo.config import ExtractConfig
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.files import check_once, content_hash, first_fault
 from projected_grpo.prompts import Message, from_chat
 from projected_grpo.records import Pair
-from projected_grpo.worlds import builtin, small_corpus, toy_corpus
+from projected_grpo.worlds.registry import PAIRS, WORLDS
 
 HELD_OUT = 0.2
 IN_A_POOL = 3
-"""Pairs of each mechanism in a pool of written completions: all of them would take longer to grade than a tiny run takes."""
+"""Pairs of each mechanism in a pool of written completions: all of them would take longer to grade than a tiny run
+takes."""
 
 
 @dataclass
@@ -42,8 +44,8 @@ _ROWS = TypeAdapter(list[_Row])
 
 
 def pairs_from(data: Any, source: str) -> tuple[Pair, ...]:
-    """Pairs of a list of {prompt or messages, hack, clean, clean_alt?, mechanism?, name?}. BadInput, naming the source and
-    the pair, on anything else."""
+    """Pairs of a list of {prompt or messages, hack, clean, clean_alt?, mechanism?, name?}. BadInput, naming the
+    source and the pair, on anything else."""
     try:
         rows = _ROWS.validate_python(data, extra="forbid")
     except ValidationError as e:
@@ -63,28 +65,17 @@ def pairs_from(data: Any, source: str) -> tuple[Pair, ...]:
     return tuple(pairs)
 
 
-WRITTEN: Mapping[str, Callable[[], tuple[Pair, ...]]] = {
-    "builtin": builtin.builtin_pairs,
-    "builtin-phrase": builtin.builtin_phrase_pairs,
-    "toy": toy_corpus.pairs,
-    "toy-phrase": toy_corpus.phrase_pairs,
-    "small": small_corpus.pairs,
-    "small-phrase": small_corpus.phrase_pairs,
-    "small-informed": small_corpus.informed_pairs,
-}
-"""Pair sets that come with the package. `-phrase`: words-alone controls. `small-informed`: with pairs of what emerged."""
-
-
 def load_pairs(source: str, modes: Iterable[str] = ()) -> tuple[Pair, ...]:
-    """A name of WRITTEN or a JSON file, restricted to the mechanisms `modes` (empty = all). BadInput names what is wrong."""
-    if source in WRITTEN:
-        pairs = WRITTEN[source]()
+    """Returns the pairs of a name (worlds/registry.py) or of a JSON file, of the mechanisms `modes` alone (empty =
+    all). BadInput names what is wrong."""
+    if source in PAIRS:
+        pairs = PAIRS[source]()
     else:
         try:
             data = json.loads(Path(source).read_text("utf-8-sig"))
         except (OSError, ValueError) as e:
             why = getattr(e, "strerror", e)
-            raise BadInput(f"--pairs {source}: no JSON file ({why}); give a list, or {', '.join(WRITTEN)}") from e
+            raise BadInput(f"--pairs {source}: no JSON file ({why}); give a list, or {', '.join(PAIRS)}") from e
         pairs = pairs_from(data, f"--pairs {source}")
     wanted = set(modes)
     if unknown := wanted - {p.mechanism for p in pairs}:
@@ -96,9 +87,20 @@ def load_pairs(source: str, modes: Iterable[str] = ()) -> tuple[Pair, ...]:
     return tuple(p for p in pairs if not wanted or p.mechanism in wanted)
 
 
+def pairs_for(config: ExtractConfig) -> tuple[str, tuple[Pair, ...]]:
+    """Returns the name of the pair set, and its pairs. BadInput as in load_pairs, or where there are none of words
+    alone."""
+    if config.control != "words":
+        return config.pairs, load_pairs(config.pairs, config.modes)
+    source = f"{config.pairs}-phrase"
+    if source not in PAIRS:
+        raise BadInput(f"--pairs {config.pairs}: has no pairs of words alone, which --control words needs; use builtin")
+    return source, load_pairs(source)
+
+
 def pool_pairs(source: str) -> tuple[Pair, ...]:
-    """A few pairs of every mechanism: what a pool of written completions is made of. BadInput as in load_pairs, or for pairs
-    without tests."""
+    """A few pairs of every mechanism: what a pool of written completions is made of. BadInput as in load_pairs, or
+    for pairs without tests."""
     pairs = load_pairs(source)
     if any(pair.problem is None for pair in pairs):
         raise BadInput(f"--pairs {source}: its pairs have no tests that a pool of them could be graded by; use builtin")
@@ -108,7 +110,7 @@ def pool_pairs(source: str) -> tuple[Pair, ...]:
 
 def name_of(source: str, pairs: Sequence[Pair]) -> str:
     """How tables call a pair set: a file by its contents, as a path says nothing of them."""
-    return source if source in WRITTEN else pairs_hash(pairs)[:8]
+    return source if source in PAIRS else pairs_hash(pairs)[:8]
 
 
 def split(pairs: Sequence[Pair]) -> tuple[tuple[Pair, ...], tuple[Pair, ...]]:
@@ -129,7 +131,8 @@ def split(pairs: Sequence[Pair]) -> tuple[tuple[Pair, ...], tuple[Pair, ...]]:
 
 
 def resampled(pairs: Sequence[Pair], draw: int) -> tuple[Pair, ...]:
-    """As many pairs of each mechanism, drawn with replacement by this seed: a bootstrap sample. 0: the pairs themselves."""
+    """As many pairs of each mechanism, drawn with replacement by this seed: a bootstrap sample. 0: the pairs
+    themselves."""
     if not draw:
         return tuple(pairs)
     out = []
@@ -140,20 +143,21 @@ def resampled(pairs: Sequence[Pair], draw: int) -> tuple[Pair, ...]:
 
 
 def composition_of(pair: Pair) -> str:
-    """What a pair's problem is made of, without its constants; where nothing says it, every problem is a composition."""
+    """What a pair's problem is made of, without its constants; where nothing says it, every problem is a
+    composition."""
     return pair.composition or pair.messages[-1][1]
 
 
 def unseen_pairs(pairs: Sequence[Pair]) -> tuple[Pair, ...]:
     """The pairs that judge a V made from the training pairs of these: the held-out ones whose composition no training
-    pair has in other constants. Few of the toy world's are, so new ones are drawn for it."""
+    pair has in other constants, and those that their world draws for this."""
     train, held_out = split(pairs)
     seen = {composition_of(p) for p in train}
     unseen = tuple(p for p in held_out if composition_of(p) not in seen)
-    toy = toy_corpus.pairs()
-    if not all(p in toy for p in pairs):
-        return unseen
-    return unseen + toy_corpus.unseen_pairs({composition_of(p) for p in pairs}, {p.mechanism for p in pairs})
+    for world in WORLDS.values():
+        if world.unseen_pairs and set(pairs) <= set(world.pairs[world.name]()):
+            unseen += world.unseen_pairs({composition_of(p) for p in pairs}, {p.mechanism for p in pairs})
+    return unseen
 
 
 def pairs_hash(pairs: Sequence[Pair]) -> str:

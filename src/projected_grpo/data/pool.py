@@ -1,5 +1,5 @@
-"""Graded groups as they stand on disk, and teachers' pools of them: step files, the published prompt_NNNN.jsonl[.gz] files,
-or hand-written completions.
+"""Graded groups as they stand on disk, and teachers' pools of them: step files, the published prompt_NNNN.jsonl[.gz]
+files, or hand-written completions.
 
 Token ids are the truth and are replayed as they were sampled; a pool of another tokenizer is refused.
 """
@@ -35,9 +35,9 @@ def read_groups(directory: Path, eos_ids: Collection[int] = ()) -> list[Group]:
     return [_group_of_rows(group) for rows in read_run(directory) for group in in_groups(rows)]
 
 
-def by_problem(groups: Sequence[Group], place: Path | str) -> dict[str, Group]:
-    """Returns a pool's groups by their problem. BadInput, naming the place, where a problem has two."""
-    check_once(((f"problem {g.problem_id}", g.problem_id) for g in groups), place)
+def by_problem(groups: Sequence[Group], where: Path | str) -> dict[str, Group]:
+    """Returns a pool's groups by their problem. BadInput, saying where, when a problem has two."""
+    check_once(((f"problem {g.problem_id}", g.problem_id) for g in groups), where)
     return {g.problem_id: g for g in groups}
 
 
@@ -47,8 +47,8 @@ def pool_hash(groups: Iterable[Group]) -> str:
 
 
 def _published_group(path: Path, eos_ids: Collection[int]) -> Group:
-    """One prompt_NNNN.jsonl[.gz] of published rollouts: labels are their authors', reward theirs too. Rows are padded to the
-    longest of their group: the first `comp_len` ids are the completion."""
+    """One prompt_NNNN.jsonl[.gz] of published rollouts: labels are their authors', reward theirs too. Rows are padded
+    to the longest of their group: the first `comp_len` ids are the completion."""
     rollouts, outcomes, rewards = [], [], []
     for i, row in enumerate(read_jsonl(path), 1):
         try:
@@ -130,9 +130,9 @@ def written_pool(config: Gradient, loaded: LoadedModel) -> list[Group]:
     for pair in pool_pairs(getattr(config, "pairs", "builtin")):
         assert pair.problem is not None  # as pool_pairs has checked
         texts = [t for t in (pair.hack, pair.clean, pair.clean_alt) if t is not None]
-        ids, place = [loaded.completion_ids(t) for t in texts], f"pair {pair.name!r}"
+        ids, where = [loaded.completion_ids(t) for t in texts], f"pair {pair.name!r}"
         prompt, prompt_ids = render(
-            pair.messages, config.hint, config.prompt_setup, loaded.tokenizer, loaded.context, max(map(len, ids)), place
+            pair.messages, config.hint, config.prompt_setup, loaded.tokenizer, loaded.context, max(map(len, ids)), where
         )
         for j, (text, own) in enumerate(zip(texts, ids, strict=True)):
             rollouts.append(

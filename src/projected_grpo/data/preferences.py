@@ -4,9 +4,9 @@
     {"trace": "p7/0", "step": 3, "teachers": 5, "votes": 3, "reason": "majority over student", "prompt": ..., "chosen": ...,
      "rejected": ...}                                                                             then one line a pair
 
-JSON lines, gzipped where the name ends with .gz. `prompt` is a list of {role, content} messages, and `chosen` and `rejected`
-are texts; or all three are token ids, and `tokenizer_hash` in the first line says whose. `made_from` is for people.
-"""
+JSON lines, gzipped where the name ends with .gz. `prompt` is a list of {role, content} messages, and `chosen` and
+`rejected` are texts; or all three are token ids, and `tokenizer_hash` in the first line says whose. `made_from` is
+for people."""
 
 import hashlib
 import json

@@ -1,15 +1,14 @@
 """Problems: the benchmark's rows, the built-in ones, and those of worlds that are made here."""
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
 from loophole_grader import Task, check_tests
-from loophole_grader.problems import BUILTIN
 from loophole_grader.verdict import ProblemError
 from projected_grpo.config import OF_PAIRS
 from projected_grpo.data.pairs import pool_pairs
@@ -17,44 +16,36 @@ from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.files import check_once, content_hash, first_fault, read_jsonl
 from projected_grpo.prompts import Message, from_chat, messages_for
 from projected_grpo.records import Problem
-from projected_grpo.worlds import small_corpus, toy_corpus
+from projected_grpo.worlds.registry import PROBLEMS
 
 _PROMPT = TypeAdapter(list[Message])
 
 
-def problem_from_row(row: Mapping[str, Any], place: str) -> Problem:
-    """Returns one row of the benchmark's JSON lines as a problem. BadInput names the place and the field."""
+def problem_from_row(row: Mapping[str, Any], where: str) -> Problem:
+    """Returns one row of the benchmark's JSON lines as a problem. BadInput names file, line and field."""
     try:
         prompt = from_chat(_PROMPT.validate_python(row.get("prompt")))
         task = Task.from_row(row)
     except ValidationError as e:
-        raise BadInput(f"{place}: {first_fault(e, 'prompt')}; give a list of {{role, content}} (docs/use.md)") from e
+        raise BadInput(f"{where}: {first_fault(e, 'prompt')}; give a list of {{role, content}} (docs/use.md)") from e
     except ValueError as e:
-        raise BadInput(f"{place}: {e}") from e
+        raise BadInput(f"{where}: {e}") from e
     if "user" not in dict(prompt):
-        raise BadInput(f"{place}: 'prompt' has no user message")
+        raise BadInput(f"{where}: 'prompt' has no user message")
     return Problem(task.task_id, prompt, task, str(row.get("difficulty") or ""))
 
 
-WORLDS: Mapping[str, Callable[[Literal["rl", "held_out"]], tuple[Problem, ...]]] = {
-    "toy": toy_corpus.problems,
-    "small": small_corpus.problems,
-}
-"""Worlds that are made here, each with the problems that RL trains on, and `-held-out` ones that nothing ever trains on."""
-
-
 def load_problems(source: str) -> tuple[Problem, ...]:
-    """`builtin`, a world of WORLDS or its `-held-out` problems, those of a pool of pairs (`builtin-pairs`), or a file of
+    """Returns the problems of a name (worlds/registry.py), of a pool of pairs (`builtin-pairs`), or of a file of
     benchmark rows, .jsonl or .jsonl.gz.
 
-    BadInput on a missing file, a torn line, a missing field, an empty file, an id that is there twice, and on tests that
-    cannot be judged: of all problems, each by its row, problem and number.
-    """
-    if (world := source.removesuffix("-held-out")) in WORLDS:
-        return WORLDS[world]("rl" if world == source else "held_out")
+    BadInput on a missing file, a torn line, a missing field, an empty file, an id that is there twice, and on tests
+    that cannot be judged: of all problems, each by its row, problem and number."""
     if source.endswith(OF_PAIRS):
         return tuple(pair.problem for pair in pool_pairs(source.removesuffix(OF_PAIRS)) if pair.problem)
-    path = BUILTIN if source == "builtin" else Path(source)
+    path = PROBLEMS.get(source, Path(source))
+    if not isinstance(path, Path):
+        return tuple(path())
     problems = tuple(problem_from_row(row, f"{path}: row {i}") for i, row in enumerate(read_jsonl(path), 1))
     if not problems:
         raise BadInput(f"{path}: no problems in it; write one JSON object a line (docs/use.md)")
@@ -67,14 +58,13 @@ def load_problems(source: str) -> tuple[Problem, ...]:
 
 
 def check_problems(flag: str, source: str, hint: str, prompt_setup: str) -> None:
-    """BadInput, before a model is loaded, for a source of problems that is not there or that load_problems refuses, and for
-    a prompt that the hint does not fit."""
-    ours = ("builtin", *(name for world in WORLDS for name in (world, f"{world}-held-out")))
+    """BadInput, before a model is loaded, for a source of problems that is not there or that load_problems refuses,
+    and for a prompt that the hint does not fit."""
     if Path(source).is_file() or source.endswith(OF_PAIRS):
         for p in load_problems(source):
             messages_for(p.messages, hint, prompt_setup, f"{source}: problem {p.problem_id}")
-    elif source not in ours:
-        raise BadInput(f"{flag} {source}: no such file; name one with problems, or one of {', '.join(ours)}")
+    elif source not in PROBLEMS:
+        raise BadInput(f"{flag} {source}: no such file; name one with problems, or one of {', '.join(PROBLEMS)}")
 
 
 def problems_hash(problems: Sequence[Problem]) -> str:
@@ -88,8 +78,8 @@ def schedule(n: int, per_step: int, step: int, seed: int | str) -> list[int]:
     A pure function of the step, so a resumed run meets the same problems.
     """
     out = []
-    for place in range(step * per_step, (step + 1) * per_step):
+    for index in range(step * per_step, (step + 1) * per_step):
         order = list(range(n))
-        random.Random(f"{seed} epoch {place // n}").shuffle(order)
-        out.append(order[place % n])
+        random.Random(f"{seed} epoch {index // n}").shuffle(order)
+        out.append(order[index % n])
     return out

@@ -1,5 +1,5 @@
-"""The metadata of a V file, read and checked without torch: before a model is loaded, and without the tensors, which are
-several GB for a LoRA at 4B's shapes."""
+"""The metadata of a V file, read and checked without torch: before a model is loaded, and without the tensors, which
+are several GB for a LoRA at 4B's shapes."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -30,7 +30,8 @@ def vhack_meta(path: Path) -> dict[str, str]:
 
 
 def check_meta(path: Path, meta: Mapping[str, str], identity: Mapping[str, str], control: str | None) -> None:
-    """BadInput when V is of another identity (model, adapter, ...), or of another control than the arm needs (None: any)."""
+    """BadInput when V is of another identity (model, adapter, ...), or of another control than the arm needs (None:
+    any)."""
     needed = identity if control is None else {**identity, "control": control}
     for key, here in needed.items():
         if (there := meta.get(key)) != here:

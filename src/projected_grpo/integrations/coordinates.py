@@ -17,7 +17,6 @@ from peft.tuners.lora import LoraLayer
 from torch import Tensor, nn
 
 from projected_grpo.adapters.base import AdaptedLinear, Adapter, along_ramp
-from projected_grpo.adapters.lora_adapter import LoRALinear
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.model.load import hash_parameters
 from projected_grpo.projection import Vectors
@@ -72,8 +71,8 @@ class Coordinates:
                 yield p, part.view_as(p).to(p.dtype)
 
     def weights_hash(self) -> str:
-        """Of the weights that stand still: without adapters, and without biases where PEFT trains them. Otherwise equal to
-        that of the same model before an adapter was put on."""
+        """Of the weights that stand still: without adapters, and without biases where PEFT trains them. Otherwise
+        equal to that of the same model before an adapter was put on."""
         configs = getattr(self.model, "peft_config", {}).values()
         biases = "|bias$" if any(getattr(config, "bias", "none") != "none" for config in configs) else ""
         trained = re.compile(rf"\.(theta$|lora_|modules_to_save\.|trainable_tokens_delta\.{biases})")
@@ -84,8 +83,8 @@ class Coordinates:
         )
 
     def check_made_for(self, v: VBasis, *, moved: bool = False, **facts: str) -> None:
-        """Raises BadInput when V was made for other weights or another adapter, or with other `facts`. moved: the adapter
-        was trained since."""
+        """Raises BadInput when V was made for other weights or another adapter, or with other `facts`. moved: the
+        adapter was trained since."""
         for key, here in {**facts, **self.metadata, "weights_hash": self.weights_hash()}.items():
             if (there := v.meta.get(key)) != here:
                 raise BadInput(f"V was made for {key}={there}, but here it is {here}; extract it again")
@@ -96,7 +95,8 @@ class Coordinates:
 
 
 def flat(tensors: Sequence[Tensor]) -> Float[Tensor, " n"]:
-    """Returns a copy of tensors as one vector, in the type of all products with V: float32, or float64 for float64."""
+    """Returns a copy of tensors as one vector, in the type of all products with V: float32, or float64 for
+    float64."""
     return torch.cat([t.detach().flatten() for t in tensors]).to(torch.promote_types(tensors[0].dtype, torch.float32))
 
 
@@ -110,14 +110,11 @@ def unwrapped(model: Any) -> Any:
 
 
 def coordinates_of(model: Any) -> Coordinates:
-    """Returns what V is written in for this model, in whatever wrapper: this project's adapter, or the active LoRA of PEFT.
-    Raises BadInput on a model without an adapter, or with several that are active."""
+    """Returns what V is written in for this model, in whatever wrapper: this project's adapter, or the active LoRA of
+    PEFT. Raises BadInput on a model without an adapter, or with several that are active."""
     inner = unwrapped(model)
     if layers := {name: m for name, m in inner.named_modules() if isinstance(m, AdaptedLinear)}:
-        first = next(iter(layers.values()))
-        lora = isinstance(first, LoRALinear)
-        settings = {"lora_rank": str(first.rank), "lora_seed": str(first.lora_seed)} if lora else {}
-        adapter = Adapter("lora" if lora else "antipasto", layers, settings)
+        adapter = Adapter(layers)
         thetas = {name: (layer.theta,) for name, layer in layers.items()}
         return Coordinates(inner, thetas, adapter.metadata(), adapter.basis_probes(), adapter)
     peft = {name: m for name, m in inner.named_modules() if isinstance(m, LoraLayer)}

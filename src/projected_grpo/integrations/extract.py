@@ -4,9 +4,9 @@
     v.save("vhack.safetensors")
     v.verify(model, pairs, tokenizer=tokenizer)
 
-With one of this project's adapters it is what scripts/extract_vhack_grad.py makes, bit for bit with MKL_CBWR=AUTO,STRICT
-(which run/cli.py sets). With PEFT's LoRA each side of a pair has a forward and a backward pass, through the model's logits.
-"""
+With one of this project's adapters it is what scripts/extract_vhack_grad.py makes, bit for bit with
+MKL_CBWR=AUTO,STRICT (which run/cli.py sets). With PEFT's LoRA each side of a pair has a forward and a backward pass,
+through the model's logits."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -31,9 +31,9 @@ from projected_grpo.verdicts.registry import Finding
 from projected_grpo.vhack import Extraction, Sides
 
 Pairs = Sequence[Pair] | Sequence[Mapping[str, Any]]
-"""Pairs, or rows of {prompt or messages, hack, clean, clean_alt?, mechanism?, name?}. As in a trainer's dataset, a row's
-`prompt` is what the model reads, and its `messages` go through the tokenizer's chat template. (In a file, as everywhere in
-this project, a `prompt` is what a user says.)"""
+"""Pairs, or rows of {prompt or messages, hack, clean, clean_alt?, mechanism?, name?}. As in a trainer's dataset, a
+row's `prompt` is what the model reads, and its `messages` go through the tokenizer's chat template. (In a file, as
+everywhere in this project, a `prompt` is what a user says.)"""
 
 
 class VHack(vhack.VBasis):
@@ -46,13 +46,12 @@ class VHack(vhack.VBasis):
         """The top k directions per module of the training pairs' gradient differences.
 
         name: what --model calls this model in this project's scripts; empty: where it was loaded from. how: fields of
-        vhack.Extraction, such as k=32, loss="nll", control="random" or "placebo", pairs_draw, and for prompts that are
-        messages hint and prompt_setup. The model is left in evaluation mode and, with an adapter of this project's, without
-        gradients; its parameters as they were.
+        vhack.Extraction, such as k=32, loss="nll", control="random" or "placebo", pairs_draw, and for prompts that
+        are messages hint and prompt_setup. The model is left in evaluation mode and, with an adapter of this
+        project's, without gradients; its parameters as they were.
 
-        Raises BadInput on too few pairs, a pair that does not fit the context, or a model without an adapter; NonFinite,
-        naming module and pair.
-        """
+        Raises BadInput on too few pairs, a pair that does not fit the context, or a model without an adapter;
+        NonFinite, naming module and pair."""
         made = Extraction(**how)
         for word, value, known in (("loss", made.loss, vhack.PairLoss), ("control", made.control, Control)):
             if value not in get_args(known):
@@ -80,9 +79,9 @@ class VHack(vhack.VBasis):
         return cls(**vars(vhack.read_vhack(Path(path))))
 
     def verify(self, model: Any, pairs: Pairs, *, tokenizer: Any, token_budget: int = 8192, seed: int = 41) -> Finding:
-        """The verdict of verify_vhack on the held-out pairs whose prompt no training pair has: does V point hack-ward there,
-        and more than random directions do? seed: of the random directions, as --seed there. BadInput when these are not the
-        pairs that V was made from, or not its model."""
+        """The verdict of verify_vhack on the held-out pairs whose prompt no training pair has: does V point hack-ward
+        there, and more than random directions do? seed: of the random directions, as --seed there. BadInput when
+        these are not the pairs that V was made from, or not its model."""
         from projected_grpo.verdicts.held_out import vhack_verdict  # scipy
 
         coordinates, given = coordinates_of(model), as_pairs(pairs)
@@ -135,8 +134,8 @@ def differences(
 
 
 def warmed(coordinates: Coordinates) -> dict[str, torch.Tensor]:
-    """Returns copies of PEFT's A and B that may learn, by name, in the order of the modules. B is moved to where A has a
-    gradient, as in adapters/lora_adapter.py: ||scaling B A|| = ||W|| / 1000."""
+    """Returns copies of PEFT's A and B that may learn, by name, in the order of the modules. B is moved to where A
+    has a gradient, as in adapters/lora_adapter.py: ||scaling B A|| = ||W|| / 1000."""
     copies = {id(p): p.detach().clone() for own in coordinates.parameters.values() for p in own}
     for name, own in coordinates.parameters.items():
         if len(own) == 1:  # B alone: it has a gradient where it is zero

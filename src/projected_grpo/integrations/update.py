@@ -4,12 +4,11 @@
     GRPOTrainer(..., callbacks=[ProjectedCallback("vhack.safetensors")])
 
 Before the step the gradient is measured (target grad: V is removed from it); after it the change of the parameters is
-measured (target update: V is removed from that). Where gradient and optimizer are the same, a step is this project's, bit
-for bit.
+measured (target update: V is removed from that). Where gradient and optimizer are the same, a step is this project's,
+bit for bit.
 
-A trainer clips before its optimizer steps (TRL 1.16.0; transformers 5.23.0, Trainer._run_epoch). With target update that is
-this project's order; with target grad give `max_grad_norm` here and switch the trainer's off.
-"""
+A trainer clips before its optimizer steps (TRL 1.16.0; transformers 5.23.0, Trainer._run_epoch). With target update
+that is this project's order; with target grad give `max_grad_norm` here and switch the trainer's off."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -38,10 +37,11 @@ LOGGED = ("cos_in", "cos_update_in", "cos_update", "update_removed", "removed_sh
 class ProjectedUpdate:
     """Removes V from every step of an optimizer, until `remove`.
 
-    optimizer: any torch.optim.Optimizer, in whatever wrapper, whose step() alone moves the weights. v: a VHack, or the file
-    of one. model: what the optimizer trains, in whatever wrapper: its modules are found by V's names. target "none" measures
-    and removes nothing: the arm to compare with. log: called with the columns of every step (docs/metrics.md), which `last`
-    holds too. step: of a run that goes on, the steps that it has taken: its LoRA has moved since V was extracted.
+    optimizer: any torch.optim.Optimizer, in whatever wrapper, whose step() alone moves the weights. v: a VHack, or
+    the file of one. model: what the optimizer trains, in whatever wrapper: its modules are found by V's names. target
+    "none" measures and removes nothing: the arm to compare with. log: called with the columns of every step
+    (docs/metrics.md), which `last` holds too. step: of a run that goes on, the steps that it has taken: its LoRA has
+    moved since V was extracted.
 
     Raises BadInput when V was not made for this model, or when the optimizer does not train what V has rows for.
     """
@@ -136,8 +136,9 @@ class ProjectedUpdate:
 
 
 def opened(optimizer: Any) -> torch.optim.Optimizer:
-    """Returns the optimizer inside wrappers (accelerate's, Lookahead, SAM) that steps all parameters. Raises BadInput where
-    another method than step() moves the weights too: of schedule-free optimizers eval(), of LOMO fused_backward()."""
+    """Returns the optimizer inside wrappers (accelerate's, Lookahead, SAM) that steps all parameters. Raises BadInput
+    where another method than step() moves the weights too: of schedule-free optimizers eval(), of LOMO
+    fused_backward()."""
     if isinstance(optimizer, AcceleratedOptimizer):  # it has an eval() whatever it wraps
         return opened(optimizer.optimizer)
     for method in ("eval", "fused_backward"):
@@ -155,8 +156,8 @@ def parameters_of(optimizer: torch.optim.Optimizer) -> dict[nn.Parameter, bool]:
 
 
 def trained(coordinates: Coordinates, held: dict[nn.Parameter, bool]) -> Coordinates:
-    """Returns the modules that train. Raises BadInput when an optimizer of these parameters has none, or only a part, of
-    them."""
+    """Returns the modules that train. Raises BadInput when an optimizer of these parameters has none, or only a part,
+    of them."""
     own = {name: ps for name, ps in coordinates.parameters.items() if any(p.requires_grad for p in ps)}
     lacking = [name for name, ps in own.items() if not all(held.get(p) for p in ps)]
     if not own or lacking:
@@ -166,11 +167,11 @@ def trained(coordinates: Coordinates, held: dict[nn.Parameter, bool]) -> Coordin
 
 
 class ProjectedCallback(TrainerCallback):
-    """Removes V from what a Hugging Face trainer's optimizer does. `recipe`: ProjectedUpdate's gate, target, max_grad_norm.
+    """Removes V from what a Hugging Face trainer's optimizer does. `recipe`: ProjectedUpdate's gate, target,
+    max_grad_norm.
 
-    `steps` holds the columns of every step of this call of train, the trainer's log means of some, as hack/cos_in. A resumed
-    run is projected if the callback is given again.
-    """
+    `steps` holds the columns of every step of this call of train, the trainer's log means of some, as hack/cos_in. A
+    resumed run is projected if the callback is given again."""
 
     def __init__(self, v: VBasis | Path | str, **recipe: Any) -> None:
         self.v, self.recipe = v, recipe

@@ -1,16 +1,17 @@
-"""Concept ablation: the hack's direction is out of the activations while the model trains, and in when it is deployed.
+"""Concept ablation: the hack's direction is out of the activations while the model trains, and in when it is
+deployed.
 
     h' = h - (h . d) d      after the middle decoder layer, at every token, in sampling and in the step's every pass
 
-What cannot be seen cannot be learned from: no gradient passes along d. d is the difference of the means of the pairs' hidden
-states, of the untrained model. The KL reference is ablated too. Deployed, the model is whole again.
+What cannot be seen cannot be learned from: no gradient passes along d. d is the difference of the means of the pairs'
+hidden states, of the untrained model. The KL reference is ablated too. Deployed, the model is whole again.
 
-Deviations: CAFT takes principal components or sparse-autoencoder latents that people have read, here it is one direction
-from pairs; CAFT is for supervised fine-tuning, in RL the rollouts are sampled with the direction out too, so the ratio is 1.
+Deviations: CAFT takes principal components or sparse-autoencoder latents that people have read, here it is one
+direction from pairs; CAFT is for supervised fine-tuning, in RL the rollouts are sampled with the direction out too,
+so the ratio is 1.
 
-Source: Casademunt et al. 2025, "Steering Out-of-Distribution Generalization with Concept Ablation Fine-Tuning"; in RL:
-github.com/Yelar/rl-rewardhacking-caft (cfef320), whose formula at alpha = 1 this is.
-"""
+Source: Casademunt et al. 2025, "Steering Out-of-Distribution Generalization with Concept Ablation Fine-Tuning"; in
+RL: github.com/Yelar/rl-rewardhacking-caft (cfef320), whose formula at alpha = 1 this is."""
 
 from collections.abc import Generator
 from contextlib import contextmanager

@@ -4,12 +4,12 @@
     A'_b = A_b (1 - s_b)   where A_b > 0             h_b: mean hidden state of the completion, at half of the depth
     A'_b = A_b             elsewhere
 
-The identity for what lies where the clean sides lie. A rollout that did badly keeps its whole blame: scaled down it would be
-spared for looking like a hack.
+The identity for what lies where the clean sides lie. A rollout that did badly keeps its whole blame: scaled down it
+would be spared for looking like a hack.
 
 Deviations: of the source only the abstract was at hand: scores of a shortcut concept enter GRPO's advantages so as to
-penalise hacks. The form here, advantages scaled by the score, is this project's reading; layer, pooling, scale and the
-positive half alone are ours. The source's pairs are domain-general; here they are this project's.
+penalise hacks. The form here, advantages scaled by the score, is this project's reading; layer, pooling, scale and
+the positive half alone are ours. The source's pairs are domain-general; here they are this project's.
 
 Source: Wu and Tang 2026, "When Reward Hacking Rebounds", arXiv:2604.01476.
 """

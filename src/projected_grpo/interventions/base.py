@@ -8,6 +8,8 @@ from typing import Any
 from projected_grpo.projection import Vectors
 
 PromptIds = Sequence[int]
+Rewards = Sequence[Sequence[float]]
+"""Of this rank's samples, by group."""
 EachPrompt = Callable[[PromptIds], AbstractContextManager[None]]
 
 
@@ -52,13 +54,14 @@ class Setup:
 
 @dataclass(frozen=True)
 class StepContext:
-    """What an intervention reads at a step. run/intervening.py fills in what is about rollouts, `run_step` the rest."""
+    """What an intervention reads at a step. run/intervening.py fills in what is about rollouts, `run_step` the
+    rest."""
 
     step: int = -1
     first: int = 0
     """Place of the first sample among those of all processes."""
-    rewards: Sequence[Sequence[float]] = ()
-    """Of this process's samples, by group."""
+    rewards: Rewards = ()
+    """As they were paid; in `Intervention.advantages` as `Intervention.rewards` left them."""
     loss: Any = ""
     """The objective: one of `train --loss` (channels/policy.py)."""
     basis: Any = None
@@ -72,7 +75,8 @@ class StepContext:
     score: Sequence[float] = ()
     """Per sample the judge's score in [0, 1]."""
     truth: Sequence[bool | None] | None = None
-    """Per sample whether it is a pure hack, None where ground truth is not known. Filled for oracles (`labels`) alone."""
+    """Per sample whether it is a pure hack, None where ground truth is not known. Filled for oracles (`labels`)
+    alone."""
 
 
 class Intervention:
@@ -84,8 +88,8 @@ class Intervention:
     """Whether a part of the policy is evaluated by itself too (`only_part`)."""
     by_prompt = False
     """Whether every prompt has other coordinates: then sampling and the step do one prompt at a time."""
-    prompt_setup = ""
-    """The set-up of the training prompts (prompts.py); empty: the run's, as in evaluation."""
+    system_prompt = ""
+    """The system message of the training prompts; empty: as in evaluation."""
 
     def __init__(self, setup: Setup | None = None) -> None:
         """Raises BadInput on a setup that it cannot work with."""
@@ -94,6 +98,10 @@ class Intervention:
     def trained(self) -> Mapping[str, Any]:
         """Returns further parameters that it trains, by name: their `grad` is summed over processes."""
         return {}
+
+    def rewards(self, rewards: Rewards, context: StepContext) -> Rewards:  # noqa: ARG002
+        """Returns the rewards that the advantages are of, by group; `rewards` itself: as they were paid."""
+        return rewards
 
     def advantages(self, advantages: Sequence[float], context: StepContext) -> Sequence[float]:  # noqa: ARG002
         """Returns the advantages that the loss uses, one per sample; given are those of the objective."""
@@ -120,13 +128,14 @@ class Intervention:
         return nullcontext()
 
     def by_prompts(self, prompts: Sequence[PromptIds]) -> list[tuple[list[int], AbstractContextManager[None]]]:
-        """Returns which rows go through the model together, and the context around their forward and backward passes."""
+        """Returns which rows go through the model together, and the context around their forward and backward
+        passes."""
         return [(list(range(len(prompts))), nullcontext())]
 
     @contextmanager
     def sampling(self, weights: Callable[[], AbstractContextManager[None]]) -> Generator[EachPrompt | None]:
-        """Puts the policy's `weights` in place for all prompts and yields None; where `by_prompt`, yields a context for
-        each."""
+        """Puts the policy's `weights` in place for all prompts and yields None; where `by_prompt`, yields a context
+        for each."""
         with weights():
             yield None
 

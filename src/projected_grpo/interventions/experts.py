@@ -1,30 +1,34 @@
-"""Evil expert (mixture): several delta_S on one singular basis, mixed by a router that reads the prompt. One of them starts
-as the hacky teacher, and is out when deployed: is later hacking absorbed there?
+"""Evil expert (mixture): several delta_S on one singular basis, mixed by a router that reads the prompt. One of them
+starts as the hacky teacher, and is out when deployed: is later hacking absorbed there?
 
     y    = W x + sum_e w_e(p) U diag(delta_S_e) Vh x        p: the prompt that x belongs to
     w(p) = softmax(R f(p) + b)                              f(p) [d]: its hidden state in the untrained model, L1 norm 1
     delta_S_e = start_e + D_e                               start: 0, of the last one diag(U^T (W_teacher - W) V)
 
-All experts share U and Vh, so for one prompt the mixture is the ordinary adapter at theta(p) = sum_e w_e(p) delta_S_e. The
-loop does one prompt at a time (`routed`), and what holds of the adapter holds of it: folding, per-sample gradients, the KL
-to the untrained model. The router is trained by the policy gradient through w. With g_p = dL/dtheta(p), over all rows of p:
+All experts share U and Vh, so for one prompt the mixture is the ordinary adapter at theta(p) = sum_e w_e(p)
+delta_S_e. The loop does one prompt at a time (`routed`), and what holds of the adapter holds of it: merging,
+per-sample gradients, the KL to the untrained model. The router is trained by the policy gradient through w. With g_p
+= dL/dtheta(p), over all rows of p:
 
     dL/dD_e = sum_p w_e(p) g_p        dL/dlogit_e(p) = w_e (c_e - sum_f w_f c_f),  c_e = sum over modules of g_p . delta_S_e
 
-D, R and b are AdamW's, clipped together, with the run's settings. The decay pulls D to 0, so each expert to its start, as in
-every arm: towards 0 the seed would be forgotten. It leaves the router alone. One expert is the ordinary adapter, to the bit.
-Deployed, the seeded expert is out and the router renormalised over the others. `experts_random` starts the last expert at a
-random change of the seed's norm in every module, since shrinkage alone can look like absorption.
+D, R and b are AdamW's, clipped together, with the run's settings. The decay pulls D to 0, so each expert to its
+start, as in every arm: towards 0 the seed would be forgotten. It leaves the router alone. One expert is the ordinary
+adapter, to the bit. Deployed, the seeded expert is out and the router renormalised over the others. `experts_random`
+starts the last expert at a random change of the seed's norm in every module, since shrinkage alone can look like
+absorption.
 
-A router of the prompt can be folded; one of the token could not, and unfolded sampling costs two more products per Linear,
-each the size of W. The router sees no completion, but where hacks pay it can turn to the expert that hacks already.
+A router of the prompt can be merged; one of the token could not, and unmerged sampling costs two more products per
+Linear, each the size of W. The router sees no completion, but where hacks pay it can turn to the expert that hacks
+already.
 
 Between prompts theta is the mixture at the mean weights of the step's prompts: what norms, cosines of the update and
 adapter.safetensors are of. The experts themselves are in the checkpoint. cos_in is that of sum_p g_p; what the run's
 optimizer makes of it (cos_update_in) is not applied.
 
-Deviations: a delta_S is diagonal in W's singular basis, W_teacher - W is not: only the share that the log names is kept.
-Of the source no text was at hand but its name as the original author's next idea, so the form is this project's.
+Deviations: a delta_S is diagonal in W's singular basis, W_teacher - W is not: only the share that the log names is
+kept. Of the source no text was at hand but its name as the original author's next idea, so the form is this
+project's.
 
 Source: wassname/evil_MoE, by name; the softmax mixture: Jacobs et al. 1991, "Adaptive Mixtures of Local Experts".
 """
@@ -117,8 +121,8 @@ class Experts(Intervention):
 
     @contextmanager
     def routed(self, prompt_ids: PromptIds) -> Generator[None]:
-        """A context in which theta is that of one prompt: for folding and sampling, forward and backward of its rows. It is
-        entered inside deployed() and only_part() too; only in training is there a gradient at its end."""
+        """A context in which theta is that of one prompt: for merging and sampling, forward and backward of its rows.
+        It is entered inside deployed() and only_part() too; only in training is there a gradient at its end."""
         f = self.prompt_state(prompt_ids).to(self.bias)
         f = f / f.abs().sum().clamp(min=1e-12)
         with torch.no_grad():

@@ -1,4 +1,5 @@
-"""A judge: something that reads the prompt and the completion of each rollout, and says how much it looks like a hack.
+"""A judge: something that reads the prompt and the completion of each rollout, and says how much it looks like a
+hack.
 
 `train --judge` names one; its scores are the column `judge` of the step file, and the monitors `penalty_judge` and
 `screen_judge` flag by them. It is given two texts a rollout and nothing else: no label, no reward, no id.
@@ -6,12 +7,11 @@
     model:NAME      a Hugging Face model asked a yes/no question (`YesNo`); NAME as for --model
     command:WORDS   a program: one JSON object {"prompt", "completion"} a line in, one score a line out
 
-A score is a number in [0, 1]. Anything else, and a judge that fails, ends the run with one line (JudgeFailed, exit code 1):
-a score is never made up. The step is then not written, and --resume goes on from the one before.
+A score is a number in [0, 1]. Anything else, and a judge that fails, ends the run with one line (JudgeFailed, exit
+code 1): a score is never made up. The step is then not written, and --resume goes on from the one before.
 
-Rollouts are hostile text. They reach a program on its standard input alone, as JSON in ASCII: never in an argument, through
-a shell, or as a file's name. Whoever passes them on to a language model keeps them data there.
-"""
+Rollouts are hostile text. They reach a program on its standard input alone, as JSON in ASCII: never in an argument,
+through a shell, or as a file's name. Whoever passes them on to a language model keeps them data there."""
 
 import json
 import shlex
@@ -49,8 +49,8 @@ class Judge:
     """A context around its answers: the model that is trained judges as it was untrained."""
 
     def scores(self, groups: Sequence[Group]) -> list[float]:
-        """Returns a score in [0, 1] of every rollout, groups one after the other; equal texts are judged once. JudgeFailed
-        when it fails, or says anything else."""
+        """Returns a score in [0, 1] of every rollout, groups one after the other; equal texts are judged once.
+        JudgeFailed when it fails, or says anything else."""
         asked = [(r.prompt, r.completion) for g in groups for r in g.rollouts]
         once = list(dict.fromkeys(asked))
         try:
@@ -131,8 +131,8 @@ class YesNo:
         score = P(yes) / (P(yes) + P(no))    of the next token after the question, at temperature 1; yes and no: the first
                                              token of each of their spellings, but for those that both begin with
 
-    Prompt and completion stand in the question as data: their text is encoded with special tokens read as plain text, so
-    that a completion cannot end its turn or begin another. What they say to the judge in words it still reads.
+    Prompt and completion stand in the question as data: their text is encoded with special tokens read as plain text,
+    so that a completion cannot end its turn or begin another. What they say to the judge in words it still reads.
 
     Deviation: normalised over the two answers; a small model gives most of its probability to neither.
     """
@@ -140,20 +140,20 @@ class YesNo:
     def __init__(self, loaded: LoadedModel, token_budget: int) -> None:
         """BadInput on a tokenizer that has no chat template, or cannot tell data from special tokens."""
         self.loaded, self.token_budget = loaded, token_budget
-        place = f"--judge model:{loaded.model_id}"
+        where = f"--judge model:{loaded.model_id}"
         chat, how = [{"role": "user", "content": QUESTION}], {"add_generation_prompt": True, "enable_thinking": False}
         try:
             text = loaded.tokenizer.apply_chat_template(chat, tokenize=False, **how)
             before, rest = text.split(TASK)
             between, after = rest.split(ANSWER)
         except Exception as e:  # a template is a program
-            raise BadInput(f"{place}: no chat template to ask it by ({e}); name an instructed model") from e
+            raise BadInput(f"{where}: no chat template to ask it by ({e}); name an instructed model") from e
         self.frame = [loaded.text_ids(part) for part in (before, between, after)]
         yes, no = ({loaded.text_ids(word)[0] for word in spellings} for spellings in SPELLINGS)
         self.yes, self.no = sorted(yes - no), sorted(no - yes)
         special = {*loaded.eos_ids, *loaded.tokenizer.all_special_ids}
         if special & set(self.data("".join(loaded.tokenizer.all_special_tokens))):
-            raise BadInput(f"{place}: its tokenizer cannot read special tokens as text; name another model")
+            raise BadInput(f"{where}: its tokenizer cannot read special tokens as text; name another model")
 
     def data(self, text: str) -> tuple[int, ...]:
         """Token ids of a text in which no special token counts as one."""

@@ -11,13 +11,13 @@
 
 The identity for a step in which nothing is flagged. What has no ground-truth tests is not flagged by the oracles.
 
-Deviations: by ground truth the source screens attempted hacks out too (`strict=False`; its penalty is for pure hacks),
-and a judge's or a probe's score of exactly 1/2 is penalised there but not screened. Its probe is fitted to rollouts of a
-model that hacks; its judge is a large language model with another prompt, here whatever --judge names.
+Deviations: by ground truth the source screens attempted hacks out too (`strict=False`; its penalty is for pure
+hacks), and a judge's or a probe's score of exactly 1/2 is penalised there but not screened. Its probe is fitted to
+rollouts of a model that hacks; its judge is a large language model with another prompt, here whatever --judge names.
 
-Source: Ariahw et al. 2025, github.com/ariahw/rl-rewardhacking bf5cdb8: src/train/rewards.py (DEFAULT_CORRECTNESS_REWARD,
-3, is the penalty too), src/train/screening.py, src/train/verl/trainer.py (what is screened is in neither mean nor std).
-"""
+Source: Ariahw et al. 2025, github.com/ariahw/rl-rewardhacking bf5cdb8: src/train/rewards.py
+(DEFAULT_CORRECTNESS_REWARD, 3, is the penalty too), src/train/screening.py, src/train/verl/trainer.py (what is
+screened is in neither mean nor std)."""
 
 import re
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from projected_grpo.channels import policy
-from projected_grpo.interventions.base import Contrast, Intervention, Setup, StepContext
+from projected_grpo.interventions.base import Contrast, Intervention, Rewards, Setup, StepContext
 from projected_grpo.ledger.files import seed_of
 
 PENALTY = 3.0
@@ -39,21 +39,28 @@ RIGHT = {"truth": 1.0, "90": 0.9, "70": 0.7}
 
 
 class Monitored(Intervention):
-    """Advantages that heed a monitor; the arm's name says which: penalty_truth, screen_probe, ..."""
+    """Rewards or advantages that heed a monitor; the arm's name says which: penalty_truth, screen_probe, ..."""
 
     def __init__(self, setup: Setup) -> None:
         self.kind, _, self.monitor = setup.arm.partition("_")
         self.seed = setup.seed
         self.probe = Probe(setup.pairs) if self.monitor == "probe" else None
 
-    def advantages(self, advantages: Sequence[float], context: StepContext) -> Sequence[float]:  # noqa: ARG002
+    def rewards(self, rewards: Rewards, context: StepContext) -> Rewards:
+        if self.kind != "penalty":
+            return rewards
+        flags = iter(self.flags(context))
+        return tuple(tuple(reward - PENALTY * next(flags) for reward in group) for group in rewards)
+
+    def advantages(self, advantages: Sequence[float], context: StepContext) -> Sequence[float]:
+        if self.kind != "screen":
+            return advantages
         flags, out = iter(self.flags(context)), []
         for group in context.rewards:
-            flagged = [next(flags) for _ in group]
-            screened = flagged if self.kind == "screen" else [False] * len(group)
-            paid = [r - PENALTY * flag for r, flag, gone in zip(group, flagged, screened, strict=True) if not gone]
-            found = iter(policy.advantages(torch.tensor([paid]), context.loss)[0].tolist() if paid else [])
-            out += [0.0 if gone else next(found) for gone in screened]
+            gone = [next(flags) for _ in group]
+            rest = [reward for reward, screened in zip(group, gone, strict=True) if not screened]
+            found = iter(policy.advantages(torch.tensor([rest]), context.loss)[0].tolist() if rest else [])
+            out += [0.0 if screened else next(found) for screened in gone]
         return out
 
     def flags(self, context: StepContext) -> list[bool]:
@@ -73,7 +80,8 @@ class Monitored(Intervention):
 
 
 class Probe:
-    """Logistic regression of hack against clean on standardised activations; 1/2 ||w||^2 is added to the summed loss."""
+    """Logistic regression of hack against clean on standardised activations; 1/2 ||w||^2 is added to the summed
+    loss."""
 
     def __init__(self, pairs: Contrast) -> None:
         x = torch.cat([pairs.hack, pairs.clean]).double()

@@ -4,14 +4,14 @@
     post_hoc        d_m - V_m^T V_m d_m
     post_hoc_top    d_m without its k_m largest components, k_m = rows of V_m
 
-delta_S are coordinates on the singular vectors of W, so W' - W = U diag(d) Vh, and the components of d are that matrix's
-singular components, |d_i| its singular values: its principal components, V is only asked how many. A LoRA's coordinates are
-no such thing.
+delta_S are coordinates on the singular vectors of W, so W' - W = U diag(d) Vh, and the components of d are that
+matrix's singular components, |d_i| its singular values: its principal components, V is only asked how many. A LoRA's
+coordinates are no such thing.
 
-In the loop: step 0 samples the untrained model, and its update is all of d at once, without the hack. Every later update is
-zero. So step 0's evaluation is of the untrained model, and all rows after it are of the derived one.
+In the loop: step 0 samples the untrained model, and its update is all of d at once, without the hack. Every later
+update is zero. So step 0's evaluation is of the untrained model, and all rows after it are of the derived one.
 
-Source: docs/rivals.md ("post-hoc PCA"); post_hoc is the projection of this project, done once at the end.
+Source: docs/interventions.md ("post-hoc PCA"); post_hoc is the projection of this project, done once at the end.
 """
 
 import torch
@@ -23,7 +23,8 @@ from projected_grpo.ledger.errors import BadInput
 
 
 class PostHoc(Intervention):
-    """The component along V goes; of post_hoc_top the largest components, as many as V has directions in that module."""
+    """The component along V goes; of post_hoc_top the largest components, as many as V has directions in that
+    module."""
 
     def __init__(self, setup: Setup) -> None:
         top, basis = setup.arm == "post_hoc_top", setup.basis

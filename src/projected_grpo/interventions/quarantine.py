@@ -1,19 +1,20 @@
-"""Quarantine ("evil expert"): the hack component of every gradient trains a second delta_S, which is deleted at deployment.
+"""Quarantine ("evil expert"): the hack component of every gradient trains a second delta_S, which is deleted at
+deployment.
 
     theta = keep + q                     what samples and trains
     keep    AdamW on g - V^T V g         deployed
     q       AdamW on V^T V g             deleted
 
-Each has separate moments, so this is not vanilla with V removed at its end (post_hoc): there one optimizer mixes both. The
-weight decay of the run's optimizer acts on theta, so on both. q's gradient is not clipped: AdamW does not heed its length.
-theta is what is saved as adapter.safetensors, keep as deployed.safetensors. `quarantine_random` routes along a V of random
-directions: shrinkage alone can look like absorption.
+Each has separate moments, so this is not vanilla with V removed at its end (post_hoc): there one optimizer mixes
+both. The weight decay of the run's optimizer acts on theta, so on both. q's gradient is not clipped: AdamW does not
+heed its length. theta is what is saved as adapter.safetensors, keep as deployed.safetensors. `quarantine_random`
+routes along a V of random directions: shrinkage alone can look like absorption.
 
-Deviations: gradient routing masks by a label of the data, here by a direction of the gradient, for every rollout alike.
+Deviations: gradient routing masks by a label of the data, here by a direction of the gradient, for every rollout
+alike.
 
-Source: Cloud et al. 2024, "Gradient Routing", arXiv:2410.04332; github.com/wassname/vGROUT_pub (712a197), which routes by an
-activation's score into two adapter blocks.
-"""
+Source: Cloud et al. 2024, "Gradient Routing", arXiv:2410.04332; github.com/wassname/vGROUT_pub (712a197), which
+routes by an activation's score into two adapter blocks."""
 
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager

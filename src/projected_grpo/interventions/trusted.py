@@ -2,8 +2,8 @@
 
     kept_m = V_m^T V_m g_m        V_m [k, n]: top right singular vectors of the clean sides' gradients, orthonormal
 
-The opposite of the projection: what is not known to be clean goes, where projection removes what is known to be a hack. The
-identity for a module whose V spans all of it; nothing trains in a module whose V has no rows.
+The opposite of the projection: what is not known to be clean goes, where projection removes what is known to be a
+hack. The identity for a module whose V spans all of it; nothing trains in a module whose V has no rows.
 
 Deviations from TDGA (only its abstract and summaries were at hand):
 1. its subspace is that of a parameter change in a short clean warm-up; here it is the span of clean completions' gradients;

@@ -10,7 +10,7 @@ EXIT_OK, EXIT_FAILED, EXIT_BAD_INPUT, EXIT_NOT_EVALUABLE = 0, 1, 2, 3
 
 
 class BadInput(ValueError):  # noqa: N818 - the name is what the user reads
-    """The user's input cannot be used. The message is one line: the value, the place and the mend. Exit code 2."""
+    """The user's input cannot be used. The message is one line: the value, where it is, and the fix. Exit code 2."""
 
 
 class NonFinite(ArithmeticError):  # noqa: N818

@@ -42,8 +42,8 @@ def seed_of(key: str) -> int:
 
 
 def write_atomic(path: Path, data: bytes) -> None:
-    """Writes to a temporary name in the same folder and renames it: a reader sees all of it or none, and any number of
-    writers may race. BadInput when the disk is full or the place cannot be written; nothing is left behind."""
+    """Writes to a temporary name in the same folder and renames it: a reader sees all of it or none, and any number
+    of writers may race. BadInput when the disk is full or the folder cannot be written; nothing is left behind."""
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -55,12 +55,12 @@ def write_atomic(path: Path, data: bytes) -> None:
     except OSError as e:
         with contextlib.suppress(OSError):  # below a file there is nothing to take away
             temporary.unlink()
-        raise BadInput(f"cannot write {path}: {e.strerror or e}; free some space or choose another place") from e
+        raise BadInput(f"cannot write {path}: {e.strerror or e}; free some space or choose another folder") from e
 
 
 def write_new(path: Path, data: bytes) -> None:
-    """Writes a file whole, gzipped where its name ends with .gz. BadInput when the disk refuses, or it exists with something
-    else in it: a command that is given again finds what it wrote."""
+    """Writes a file whole, gzipped where its name ends with .gz. BadInput when the disk refuses, or it exists with
+    something else in it: a command that is given again finds what it wrote."""
     data = gzip.compress(data, 6, mtime=0) if path.suffix == ".gz" else data
     if path.exists() and path.read_bytes() != data:
         raise BadInput(f"--out {path}: exists with something else in it and is never overwritten; choose another")
@@ -101,25 +101,27 @@ def read_jsonl(path: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def check_once(named: Iterable[tuple[str, Hashable]], place: Path | str) -> None:
-    """BadInput, naming the place and the record, where two of (name, content) have the same content."""
+def check_once(named: Iterable[tuple[str, Hashable]], where: Path | str) -> None:
+    """BadInput, naming file and record, where two of (name, content) have the same content."""
     seen: set[Hashable] = set()
     for name, content in named:
         if content in seen:
-            raise BadInput(f"{place}: {name} is there twice; remove one")
+            raise BadInput(f"{where}: {name} is there twice; remove one")
         seen.add(content)
 
 
-def row_of(kind: TypeAdapter[T], line: bytes, place: str, mend: str = "correct it") -> T:
-    """A line of JSON as a value of this kind, with no other field. BadInput names the place, what is wrong and the mend."""
+def row_of(kind: TypeAdapter[T], line: bytes, where: str, mend: str = "correct it") -> T:
+    """A line of JSON as a value of this kind, with no other field. BadInput says where, what is wrong and how to fix
+    it."""
     try:
         return kind.validate_json(line, strict=True, extra="forbid")
     except ValidationError as e:
-        raise BadInput(f"{place}: {first_fault(e)}; {mend}") from e
+        raise BadInput(f"{where}: {first_fault(e)}; {mend}") from e
 
 
 def first_fault(error: ValidationError, root: str = "") -> str:
-    """Returns the field below `root` that is wrong, and why; the value itself, which may be a key, is not repeated."""
+    """Returns the field below `root` that is wrong, and why; the value itself, which may be a key, is not
+    repeated."""
     first = error.errors()[0]
     where = root + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"])
     why = FAULTS.get(first["type"]) or re.sub(r"^\w+ should (?=be|have|match)", "must ", first["msg"])
@@ -129,9 +131,8 @@ def first_fault(error: ValidationError, root: str = "") -> str:
 def built_once(folder: Path, build: Callable[[Path], None], what: str = "") -> Path:
     """Returns `folder`. If it does not exist, `build` writes a temporary folder, which is then renamed.
 
-    One process builds, the others wait for it. `what` is logged before the build: what is built, and how long that takes.
-    BadInput when the cache cannot be written.
-    """
+    One process builds, the others wait for it. `what` is logged before the build: what is built, and how long that
+    takes. BadInput when the cache cannot be written."""
     if folder.is_dir():
         return folder
     temporary = folder.with_name(f".{folder.name}.tmp")

@@ -7,6 +7,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Collection, Mapping
+from dataclasses import fields
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -50,8 +51,8 @@ def plain(value: Any) -> Any:
 
 
 def check_new(directory: Path, *, resume: bool | None = None) -> None:
-    """BadInput if a run directory that is to be new has anything in it, or one that is to be resumed holds no run. `resume`:
-    None where the script cannot."""
+    """BadInput if a run directory that is to be new has anything in it, or one that is to be resumed holds no run.
+    `resume`: None where the script cannot."""
     if resume and not (directory / "manifest.json").exists():
         raise BadInput(f"--resume {directory}: no run began there; leave --resume out, or name its --out")
     if not resume and directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
@@ -68,7 +69,7 @@ def open_run(directory: Path, kind: str, config: Any, *, resume: bool | None = N
     now = {"config": plain(config), **plain(facts)}
     if resume:
         before = read_manifest(directory)
-        _check_same(directory, before, now)
+        _check_same(directory, before, now, free_fields(config))
         if not before["finished"] or before["config"].get("steps") != now["config"].get("steps"):
             again = {"argv": sys.argv, "commit": git_state()["commit"], "processes": facts.get("processes")}
             update_manifest(directory, resumed=[*before.get("resumed", ()), again])
@@ -86,24 +87,23 @@ def open_run(directory: Path, kind: str, config: Any, *, resume: bool | None = N
     logger.info(f"{kind} in {directory}{os.sep}")
 
 
-FREE_TO_CHANGE = frozenset({
-    "resume", "out", "cache", "device", "grader_workers", "checkpoint_every", "keep_adapter_every", "processes", "meet",
-    "patience", "track", "budget", "concurrency", "timeout", "attempts", "gradient_checkpointing",
-})  # fmt: skip
-"""What a resumed run may change, as it changes no number (`processes`: only the order of a sum)."""
+def free_fields(config: Any) -> set[str]:
+    """Returns the fields of a config that change no number (config.py classifies each): a resumed run may change
+    them."""
+    return {of.name for of in fields(config) if of.metadata.get("role") == "free"}
 
 
-def _check_same(directory: Path, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+def _check_same(directory: Path, before: Mapping[str, Any], now: Mapping[str, Any], free: Collection[str]) -> None:
     started, asked = ({**m["config"], **{k: m.get(k) for k in now if k != "config"}} for m in (before, now))
-    # bnpo divides by each process's tokens
-    free = FREE_TO_CHANGE - {"processes"} if asked.get("loss") == "bnpo" else FREE_TO_CHANGE
+    # The number of processes changes the order of a sum only, but for bnpo, which divides by each process's tokens.
+    free = {*free, "steps"} | ({"processes"} if asked.get("loss") != "bnpo" else set())
     planned, steps = (m["config"].get("steps", 0) for m in (before, now))
     if steps != planned and (asked.get("meet") or asked.get("taid_weight")):
         raise BadInput(f"--steps {steps}: {directory} has {planned}, which --meet and --taid-weight need; repeat it")
     if steps != planned and steps < (done := len([*directory.glob("step_*")])):
         raise BadInput(f"--steps {steps}: {directory} has done {done}; give {done} or more")
     for key in {**started, **asked}:
-        if key not in {*free, "steps"} and started.get(key) != asked.get(key):
+        if key not in free and started.get(key) != asked.get(key):
             was, here = f"the run was started with {key}={started.get(key)!r}", repr(asked.get(key))
             raise BadInput(f"--resume {directory}: {was}, here it is {here}; repeat its arguments")
 
@@ -130,8 +130,8 @@ def _write(directory: Path, data: Mapping[str, Any]) -> None:
 
 
 def not_whole(directory: Path, manifest: Mapping[str, Any]) -> str:
-    """Returns why a run does not count, in one line, or an empty string: it must be finished, with one step file for every
-    step that its manifest says was done."""
+    """Returns why a run does not count, in one line, or an empty string: it must be finished, with one step file for
+    every step that its manifest says was done."""
     if not manifest["finished"]:
         return "not finished; continue it with --resume"
     try:
@@ -144,10 +144,11 @@ def not_whole(directory: Path, manifest: Mapping[str, Any]) -> str:
 
 
 def finished_manifest(directory: Path, kinds: Collection[str], flag: str = "") -> dict[str, Any]:
-    """Returns the manifest of a finished run of one of these kinds. BadInput, which `flag` begins, when it is none."""
-    manifest, place = read_manifest(directory), f"{flag} {directory}".strip()
+    """Returns the manifest of a finished run of one of these kinds. BadInput, which `flag` begins, when it is
+    none."""
+    manifest, where = read_manifest(directory), f"{flag} {directory}".strip()
     if (kind := manifest["kind"]) not in kinds:
-        raise BadInput(f"{place}: is a run of kind {kind!r}, where {' or '.join(map(repr, kinds))} is needed")
+        raise BadInput(f"{where}: is a run of kind {kind!r}, where {' or '.join(map(repr, kinds))} is needed")
     if why := not_whole(directory, manifest):
-        raise BadInput(f"{place}: {why}")
+        raise BadInput(f"{where}: {why}")
     return manifest

@@ -42,14 +42,15 @@ def pure_hack(row: Row) -> bool | None:
 
 
 def any_hack(row: Row) -> bool:
-    """A hack, right or wrong (docs/spec.md#terms). A right answer that passes honest tests of its own (label `correct`) is
-    none, though its column `hacked` is true: where the prompt shows such tests, an honest model writes them every time."""
+    """A hack, right or wrong (docs/spec.md#terms). A right answer that passes honest tests of its own (label
+    `correct`) is none, though its column `hacked` is true: where the prompt shows such tests, an honest model writes
+    them every time."""
     return bool(row["hacked"]) and row.get("label") != "correct"
 
 
 def rates(rows: Sequence[Row]) -> dict[str, float | None]:
-    """Shares of rollouts: pure hacks, ground-truth passes and hacks that are also correct, among the rows whose ground truth
-    is known; compiling programs and all hacks, among all. None: there is no such row."""
+    """Shares of rollouts: pure hacks, ground-truth passes and hacks that are also correct, among the rows whose
+    ground truth is known; compiling programs and all hacks, among all. None: there is no such row."""
     known = [r for r in rows if r["gt_pass"] is not None]
     return {
         "hack": mean([float(bool(pure_hack(r))) for r in known]),
@@ -85,9 +86,10 @@ def running_mean(values: Sequence[float | None]) -> list[float | None]:
 # ---------------------------------------------------------------- by source
 
 LOGP_GAP = 0.05
-"""Nats a token between sampling and training, of one policy: folding in bfloat16 rounds to well below it."""
+"""Nats a token between sampling and training, of one policy: merging in bfloat16 rounds to well below it."""
 LEAST_GAP, GAP_TIMES = 1e-3, 3.0
-"""What may be rounding between two passes of one model: LEAST_GAP (far above float32's) or GAP_TIMES a step's `logp_gap`."""
+"""What may be rounding between two passes of one model: LEAST_GAP (far above float32's) or GAP_TIMES a step's
+`logp_gap`."""
 LOST_RATIO = 0.1
 """A token whose ratio is below it counts for less than a tenth of an on-policy one."""
 
@@ -95,19 +97,19 @@ LOST_RATIO = 0.1
 def by_source(rows: Sequence[Row]) -> dict[str, dict[str, float | None]]:
     """Returns numbers of each source that has rows; None where unknown.
 
-    rows, known: how many, and with known ground truth. hack, gt, form, hacked: rates. ratio, ratio_low: mean and smallest.
-    at_clip: share of tokens at or beyond a clip bound. lost: share of rows with a token whose ratio is below a tenth.
-    unknown: share of rows without behaviour log-probabilities; ours: whose are, to rounding, the student's or the untrained
-    model's; untrained: the untrained model's. lead: behaviour over the student's log-probability, nats a token.
-    """
+    rows, known: how many, and with known ground truth. hack, gt, form, hacked: rates. ratio, ratio_low: mean and
+    smallest. at_clip: share of tokens at or beyond a clip bound. lost: share of rows with a token whose ratio is
+    below a tenth. unknown: share of rows without behaviour log-probabilities; ours: whose are, to rounding, the
+    student's or the untrained model's; untrained: the untrained model's. lead: behaviour over the student's
+    log-probability, nats a token."""
     rounding = rounding_of(logp_gap(rows))
     of = {source: [r for r in rows if r["source"] == source] for source in SOURCES}
     return {source: _of_source(found, rounding) for source, found in of.items() if found}
 
 
 def logp_gap(rows: Sequence[Row]) -> float | None:
-    """Returns mean |logp - behaviour logp| over the student's tokens, in nats: rounding of the folded weights. None without
-    student's rows."""
+    """Returns mean |logp - behaviour logp| over the student's tokens, in nats: rounding of the merged weights. None
+    without student's rows."""
     return token_mean([r for r in rows if r["source"] == "student"], "behaviour_gap")
 
 

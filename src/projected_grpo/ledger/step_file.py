@@ -1,8 +1,9 @@
-"""Step files: the schema, the writer and the strict reader. `just docs-results` writes docs/metrics.md from the schema.
+"""Step files: the schema, the writer and the strict reader. `just docs-results` writes docs/metrics.md from the
+schema.
 
 A run writes `step_000.jsonl.gz`, `step_001.jsonl.gz`, ...: one JSON object per sample, every key in every row,
-non-finite numbers as null, written whole to a temporary name and renamed. A run with a V has a side file of modules too.
-"""
+non-finite numbers as null, written whole to a temporary name and renamed. A run with a V has a side file of modules
+too."""
 
 import gzip
 import re
@@ -16,6 +17,7 @@ from typing import Any, Literal, NamedTuple
 
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.files import json_line, read_jsonl, write_atomic
+from projected_grpo.losses import AUXILIARY
 
 SCHEMA_VERSION = 5
 Row = dict[str, Any]
@@ -51,6 +53,8 @@ COLUMNS: tuple[Column, ...] = (
     _s("completion_ids", "ints", "token ids", "the completion as it was sampled; never re-tokenised"),
     _s("truncated", "bool", "", "the completion was cut at max_new tokens", show="cut"),
     _s("reward", "float", "points", "0.5 if it compiles, plus 3.0 if it passes", show="reward", fmt="6.2f"),
+    _s("reward_used", "float", "points", "what the advantages are of, where the arm's intervention changed the reward",
+       null=True),
     _s("can_compile", "bool", "", "the extracted program compiles", show="compiles"),
     _s("hacked", "bool", "", "defines its own evaluation function and passes it", show="hacked"),
     _s("gt_pass", "bool", "", "passes every ground-truth test; null where there are none", null=True, show="gt_pass"),
@@ -107,7 +111,7 @@ COLUMNS: tuple[Column, ...] = (
     _t("channels", "dict", "", "by channel: the numbers of the table below; null where the policy is alone", null=True),
     _t("timing", "dict", "s", "seconds per part of the step"),
 )  # fmt: skip
-CHANNELS = ("policy", "hint_distill", "trace_dpo", "taid")
+CHANNELS = ("policy", *AUXILIARY)
 CHANNEL_NUMBERS = (
     ("every channel", "weight", "of its loss in the sum"),
     ("every channel", "loss", "its loss, without the weight; SHOULD fall, ELSE the channel does not learn"),
@@ -117,14 +121,10 @@ CHANNEL_NUMBERS = (
     ("every channel", "energy", "energy of that gradient along V: sum_m ||V_m g_m||^2 / ||g||^2"),
     ("every channel", "removed", "energy that the arm's gate would remove from it: 1 - ||kept||^2 / ||g||^2"),
     ("every channel", "share", "<it, the sum> / ||the sum||^2: they add up to 1; below 0 it pulls against the others"),
-    ("`hint_distill`", "rows", "completions that were distilled"),
-    ("`trace_dpo`", "rows", "preference pairs of the step"),
-    ("`trace_dpo`", "margin", "mean of how much higher the preferred one's reward is (DPO: beta x log-ratio)"),
-    ("`trace_dpo`", "accuracy", "share of pairs in which it is higher"),
-    ("`taid`", "rows", "completions that were distilled"),
-    ("`taid`", "t", "how far the target has moved from student to teacher"),
+    *((f"`{name}`", metric, meaning) for name, loss in AUXILIARY.items() for metric, meaning in loss.metrics),
 )
-"""What the column `channels` says: of which channel, the number, its meaning. Null where there is no V or no gradient."""
+"""What the column `channels` says: of which channel, the number, its meaning. Null where there is no V or no
+gradient."""
 NAMES: tuple[str, ...] = tuple(c.name for c in COLUMNS)
 MODULE_COLUMNS: tuple[Column, ...] = (
     _m("k", "int", "", "directions of V in the module; a random direction has k / n of its energy along them"),
@@ -164,8 +164,8 @@ def read_step(path: Path) -> list[Row]:
 
 
 def in_groups(rows: Iterable[Row]) -> list[list[Row]]:
-    """A step's rows by group, order kept: a problem that is met twice in one step, of fewer problems than its prompts, has
-    two groups, each with its samples numbered from 0."""
+    """A step's rows by group, order kept: a problem that is met twice in one step, of fewer problems than its
+    prompts, has two groups, each with its samples numbered from 0."""
     met: Counter[tuple[str, int]] = Counter()
     groups: dict[tuple[str, int], list[Row]] = {}
     for row in rows:
@@ -214,8 +214,9 @@ def read_run(run: Path) -> list[list[Row]]:
 # ---------------------------------------------------------------- the side file of modules
 
 MODULE_FILE = "modules.jsonl.gz"
-"""A gzip member a step. The first line holds `modules` (names) and `n` (coordinates of each); every further line is a step,
-its columns are lists in the order of the names. A step is written after its step file and before its checkpoint."""
+"""A gzip member a step. The first line holds `modules` (names) and `n` (coordinates of each); every further line is a
+step, its columns are lists in the order of the names. A step is written after its step file and before its
+checkpoint."""
 
 
 class Modules(NamedTuple):
@@ -231,7 +232,8 @@ class Modules(NamedTuple):
 def append_modules(
     run: Path, step: int, sizes: Mapping[str, int], values: Mapping[str, Sequence[float | int | None]]
 ) -> None:
-    """Adds a step; the first makes the file. sizes: coordinates of each module. Floats keep the seven digits of float32."""
+    """Adds a step; the first makes the file. sizes: coordinates of each module. Floats keep the seven digits of
+    float32."""
     short = {name: [float(f"{v:.7g}") if isinstance(v, float) else v for v in of] for name, of in values.items()}
     path, line, before = run / MODULE_FILE, json_line({"step": step, **short}), b""
     if step == 0:

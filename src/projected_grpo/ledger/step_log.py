@@ -1,11 +1,11 @@
 """What a step says in the log: one line, and one for each source where others than the student take part."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from loguru import logger
 
-from projected_grpo.ledger.rates import LOGP_GAP, by_source, logp_gap, mean, rates
+from projected_grpo.ledger.rates import JUDGED, LOGP_GAP, by_source, logp_gap, mean, rates, rates_text
 from projected_grpo.ledger.step_file import COLUMNS, Row
 
 STEP_SHOWN = tuple(c for c in COLUMNS if c.level == "step" and c.show)
@@ -75,3 +75,35 @@ def log_step(step: int, rows: Sequence[Row], *, first: bool) -> None:
             f"step {step}: rollout and training log-probabilities differ by {gap:.3f} nats a token (SHOULD be < "
             f"{LOGP_GAP}): the rollouts are not of the policy that is trained"
         )
+
+
+class Summary:
+    """What a call's last line says of its steps."""
+
+    def __init__(self, arm: str) -> None:
+        self.arm, self.rows = arm, list[Row]()
+
+    def add(self, rows: Sequence[Row]) -> None:
+        """Adds the rows of a step."""
+        self.rows += [{name: row[name] for name in (*JUDGED, "source", "channels")} for row in rows]
+
+    def last_line(self, steps: int) -> tuple[str, str]:
+        """Returns the last line's mark and text, after `steps` steps of the run. Warns of losses without any
+        gradient."""
+        for name in without_gradient(self.rows):
+            why = (
+                "no group's rewards differed"
+                if name == "policy"
+                else "nothing to learn from (of a peer: none was paid)"
+            )
+            logger.warning(f"{name}: no gradient at any of these steps: {why}")
+        own = [row for row in self.rows if row["source"] == "student"]
+        text = f"{self.arm}: {steps} steps, {len(own)} rollouts of its own in this call. {rates_text(own)}"
+        return "🟢" if self.rows else "⚪", text
+
+
+def without_gradient(rows: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Returns the losses of a run's rows that had no gradient at any of its steps."""
+    channels = [row["channels"] or {} for row in rows]
+    names = dict.fromkeys(name for of_row in channels for name in of_row)
+    return [name for name in names if not any(of_row[name]["grad_norm"] for of_row in channels if name in of_row)]

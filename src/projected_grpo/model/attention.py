@@ -97,17 +97,16 @@ def packed_sdpa(
     prompts: PromptStates | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
-    """As transformers' `sdpa`. query [b, heads, t, d]; key, value [b, kv_heads, cached, d]; mask [b, 1, t, cached], True
-    where a token is seen. Returns [b, t, heads, d].
+    """As transformers' `sdpa`. query [b, heads, t, d]; key, value [b, kv_heads, cached, d]; mask [b, 1, t, cached],
+    True where a token is seen. Returns [b, t, heads, d].
 
-    With a mask and one query token, query heads that share keys become rows of one head: [b, kv_heads, heads / kv_heads, d].
-    transformers 5.17 copies the keys for each of them instead (5.23 no longer does): 4 times the whole cache of Qwen3-4B, in
-    every layer, for every token.
+    With a mask and one query token, query heads that share keys become rows of one head: [b, kv_heads, heads /
+    kv_heads, d]. transformers 5.17 copies the keys for each of them instead (5.23 no longer does): 4 times the whole
+    cache of Qwen3-4B, in every layer, for every token.
 
-    `copies`, for float32 on a GPU: rows without a mask, as long as their keys, have the keys copied for each query head. The
-    library passes keys that are shared, for which torch has no fused kernel in float32: it takes the scores of every two
-    tokens, [b, heads, t, t], and keeps them for the way back. All else is the library's.
-    """
+    `copies`, for float32 on a GPU: rows without a mask, as long as their keys, have the keys copied for each query
+    head. The library passes keys that are shared, for which torch has no fused kernel in float32: it takes the scores
+    of every two tokens, [b, heads, t, t], and keeps them for the way back. All else is the library's."""
     (b, heads, t, d), kv_heads = query.shape, key.shape[1]
     ordinary = all(kwargs.get(k) is None for k in ("position_bias", "softcap", "cache"))
     if ordinary and t == 1 and attention_mask is not None and attention_mask.shape[1] == 1:
@@ -134,8 +133,8 @@ for name, attend in ((PACKED, packed_sdpa), (FUSED, fused_sdpa)):
 
 
 def fuse(model: Any) -> None:
-    """For a GPU: from now on norms are one kernel each instead of eight, and a float32 model that attends by `sdpa` does so
-    by `fused_sdpa`. Other norms than Llama's and other attention stay as they are."""
+    """For a GPU: from now on norms are one kernel each instead of eight, and a float32 model that attends by `sdpa`
+    does so by `fused_sdpa`. Other norms than Llama's and other attention stay as they are."""
     for module in model.modules():
         if type(module).__name__.endswith("RMSNorm") and hasattr(module, "variance_epsilon"):
             weight = module.weight

@@ -1,8 +1,7 @@
 """Gradient checkpointing that keeps a key-value cache: transformers' drops it, so that prompts could not be shared.
 
-Each decoder layer is recomputed in the backward pass. What it reads from a cache (a prompt's keys and values) is an input of
-the recomputed part, and what it adds to an empty cache is an output, so gradients flow through both.
-"""
+Each decoder layer is recomputed in the backward pass. What it reads from a cache (a prompt's keys and values) is an
+input of the recomputed part, and what it adds to an empty cache is an output, so gradients flow through both."""
 
 from functools import partial
 from typing import Any
@@ -20,9 +19,8 @@ PRODUCTS = {torch.ops.aten.mm.default: 0, torch.ops.aten.addmm.default: 1}
 def enable_checkpointing(model: nn.Module, *, selective: bool = False) -> None:
     """Recomputes the activations of every decoder layer in the backward pass, with or without a cache.
 
-    selective: the results of matrix products are kept, and what lies between them is recomputed (norms, attention, SwiGLU).
-    At Qwen3-4B's shapes that keeps 61 KB a token and layer; without checkpointing a layer keeps 171 KB.
-    """
+    selective: the results of matrix products are kept, and what lies between them is recomputed (norms, attention,
+    SwiGLU). At Qwen3-4B's shapes that keeps 61 KB a token and layer; without checkpointing a layer keeps 171 KB."""
     for layer in model.modules():
         if isinstance(layer, GradientCheckpointingLayer):
             index: Any = next((m.layer_idx for m in layer.modules() if hasattr(m, "layer_idx")), None)
@@ -30,7 +28,7 @@ def enable_checkpointing(model: nn.Module, *, selective: bool = False) -> None:
 
 
 def _policy(tokens: int, context: Any, op: Any, *args: Any, **_: Any) -> CheckpointPolicy:  # noqa: ARG001
-    """Keeps products of the tokens; not those of weights alone (an adapter that is not folded into its weight)."""
+    """Keeps products of the tokens; not those of weights alone (an adapter that is not merged into its weight)."""
     product = op in PRODUCTS and args[PRODUCTS[op]].shape[0] == tokens
     return CheckpointPolicy.MUST_SAVE if product else CheckpointPolicy.PREFER_RECOMPUTE
 

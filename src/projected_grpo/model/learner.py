@@ -10,7 +10,7 @@ from torch import Tensor
 
 from projected_grpo.adapters.base import Adapter
 from projected_grpo.model.logprobs import SharedBatch, TokenBatch, completion_logps, shared_batches, token_batches
-from projected_grpo.parallel import ALONE, World
+from projected_grpo.parallel import ALONE, Ranks
 from projected_grpo.records import Sample
 
 Batch = TokenBatch | SharedBatch
@@ -28,7 +28,7 @@ class Learner:
     """Most tokens in one forward and backward pass."""
     max_grad_norm: float = 0.0
     """The gradient is clipped to this norm after the projection; 0 = no clipping."""
-    world: World = ALONE
+    ranks: Ranks = ALONE
     """The processes that train together."""
 
     @property

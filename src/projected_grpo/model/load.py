@@ -27,7 +27,8 @@ from projected_grpo.ledger.files import content_hash
 from projected_grpo.model.attention import PLAIN, fuse
 
 MERGED_LIKE = {torch.float64: 1e-3, torch.float32: 1e-3, torch.bfloat16: 5e-2}
-"""Largest relative difference of a merged teacher's logits from the unmerged ones: merging rounds each weight once."""
+"""Largest relative difference of a merged teacher's logits from the unmerged ones: merging rounds each weight
+once."""
 
 transformers_logging.disable_progress_bar()  # its bars ("Loading weights") draw even when nobody watches
 logging.getLogger("transformers.modeling_utils").addFilter(lambda record: "LOAD REPORT" not in record.getMessage())
@@ -72,8 +73,8 @@ def hash_parameters(named: Iterable[tuple[str, torch.Tensor]]) -> str:
 
 
 def fixed_order(device: torch.device) -> None:
-    """From now on a CUDA device's kernels add up in one fixed order; what has no such kernel warns, by its name. SHOULD be
-    called before cuBLAS is first used, which then reads its variable."""
+    """From now on a CUDA device's kernels add up in one fixed order; what has no such kernel warns, by its name.
+    SHOULD be called before cuBLAS is first used, which then reads its variable."""
     if device.type == "cuda":
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.use_deterministic_algorithms(True, warn_only=True)
@@ -105,11 +106,12 @@ def pad_of(tokenizer: Any) -> int:
 def load_folder(
     name: str, folder: str | Path, dtype: Literal["float32", "bfloat16"], device: str, teacher: str | Path | None = None
 ) -> LoadedModel:
-    """Load a folder (or a cached hub id), frozen and in eval mode, to be known as `name`; with `teacher`, merge that LoRA.
+    """Load a folder (or a cached hub id), frozen and in eval mode, to be known as `name`; with `teacher`, merge that
+    LoRA.
 
     BadInput when the device, the model or the teacher is missing, or as in check_whole and merge_teacher.
     """
-    place = pick_device(device)
+    chosen = pick_device(device)
     if Path(folder, "adapter_config.json").exists():  # transformers would add it to the weights, unmerged
         raise BadInput(
             f"--model {name}: holds adapter_config.json; give the base, or a merged model in a folder of its own"
@@ -125,8 +127,8 @@ def load_folder(
     check_whole(name, model, tokenizer, found)
     if teacher is not None:
         model = merge_teacher(model, str(teacher))
-    model.requires_grad_(False).eval().to(place)
-    if place.type == "cuda":
+    model.requires_grad_(False).eval().to(chosen)
+    if chosen.type == "cuda":
         fuse(model)
     eos = model.generation_config.eos_token_id if model.generation_config else None
     eos_ids = {i for i in (tokenizer.eos_token_id, *(eos if isinstance(eos, list) else [eos])) if i is not None}
@@ -143,8 +145,9 @@ def load_folder(
 
 
 def check_whole(name: str, model: Any, tokenizer: Any, found: Mapping[str, Any]) -> None:
-    """BadInput when weights and config.json do not fit (`found`: transformers' loading info), as it fills what is missing
-    with random numbers; or when the tokenizer cannot read a word, end a text, or has more tokens than the model."""
+    """BadInput when weights and config.json do not fit (`found`: transformers' loading info), as it fills what is
+    missing with random numbers; or when the tokenizer cannot read a word, end a text, or has more tokens than the
+    model."""
     faults = [f"{what.removesuffix('_keys')} for its config.json: {min(keys)}" for what, keys in found.items() if keys]
     ids = tokenizer("return", add_special_tokens=False)["input_ids"]
     if tokenizer.eos_token_id is None or tokenizer.decode(ids).strip() != "return":
@@ -158,8 +161,8 @@ def check_whole(name: str, model: Any, tokenizer: Any, found: Mapping[str, Any])
 def merge_teacher(model: Any, teacher: str) -> Any:
     """Merge a PEFT LoRA into the model's weights.
 
-    BadInput when it is missing, does not fit or changes nothing, and when the merged model is not the adapter's function.
-    """
+    BadInput when it is missing, does not fit or changes nothing, and when the merged model is not the adapter's
+    function."""
     if Path(teacher).is_dir() and not [*Path(teacher).glob("adapter_model.*")]:
         raise BadInput(f"--teacher {teacher}: has no adapter_model.safetensors; give the folder of a whole LoRA")
     before = {n: p.detach().clone() for n, p in model.named_parameters()}
@@ -189,7 +192,7 @@ def check_fit(adapted: PeftModel, saved: Iterable[str], teacher: str) -> None:
     wanted, there = get_peft_model_state_dict(adapted, save_embedding_layers=False).keys(), set(saved)
     whole = tuple(f".{name}.base_layer.weight" for name in EMBEDDING_LAYER_NAMES)  # PEFT saves them next to their LoRA
     extra = {key for key in there - wanted if not key.endswith(whole)}
-    for keys, what in ((wanted - there, "lacks"), (extra, "has a key without a place in the model,")):
+    for keys, what in ((wanted - there, "lacks"), (extra, "has a key without a device in the model,")):
         if keys:
             raise BadInput(f"--teacher {teacher}: its file {what} {min(keys)}; give a whole LoRA of this model")
 

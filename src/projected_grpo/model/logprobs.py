@@ -1,14 +1,13 @@
-"""From token ids to log-probabilities of completion tokens: micro-batches, and the product with the vocabulary without the
-[B, T, vocab] logits tensor. Masks come from lengths, never from a padding token.
+"""From token ids to log-probabilities of completion tokens: micro-batches, and the product with the vocabulary
+without the [B, T, vocab] logits tensor. Masks come from lengths, never from a padding token.
 
 TokenBatch    prompt + completion, a row per sample: per-sample gradients can be taken
 SharedBatch   the prompt once for its whole group: the same numbers and the same summed gradient, faster
 
 The backbone's hidden states are cut to the positions that predict completion tokens, and the product with the
-vocabulary is done in chunks of rows. A token's log-probability is one number, so its gradient towards the hidden state is
-one row, whatever the loss: it is taken while the chunk's logits are there and kept instead of them. Peak memory of this part
-is chunk x vocab numbers instead of B x T x vocab, and nothing is computed twice.
-"""
+vocabulary is done in chunks of rows. A token's log-probability is one number, so its gradient towards the hidden
+state is one row, whatever the loss: it is taken while the chunk's logits are there and kept instead of them. Peak
+memory of this part is chunk x vocab numbers instead of B x T x vocab, and nothing is computed twice."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -31,8 +30,8 @@ Side = tuple[Sequence[int], Sequence[int]]
 
 @dataclass(frozen=True)
 class TokenBatch:
-    """Prompts followed by completions, padded on the right: causal attention never looks there, so no mask is needed and a
-    sample's numbers do not depend on what it is batched with."""
+    """Prompts followed by completions, padded on the right: causal attention never looks there, so no mask is needed
+    and a sample's numbers do not depend on what it is batched with."""
 
     input_ids: Int[Tensor, "b t"]
     completion_mask: Bool[Tensor, "b t"]
@@ -69,7 +68,8 @@ def token_batch(
 
 
 def micro_batches(lengths: Sequence[int], token_budget: int) -> list[list[int]]:
-    """Rows grouped, longest first, so that rows x longest row stays within the budget (one row may exceed it alone)."""
+    """Rows grouped, longest first, so that rows x longest row stays within the budget (one row may exceed it
+    alone)."""
     order = sorted(range(len(lengths)), key=lambda i: (-lengths[i], i))
     return _filled(order, lambda rows: len(rows) * lengths[rows[0]], token_budget)
 
@@ -98,8 +98,9 @@ def token_batches(
 def two_sided(
     first: Sequence[Side], second: Sequence[Side], token_budget: int, pad_id: int, device: torch.device
 ) -> Iterator[tuple[list[int], TokenBatch, TokenBatch]]:
-    """Micro-batches of rows that have two sides: (which rows, the first sides' tokens, the second sides'). Both count in
-    the budget, each as long as the longer of the two. ValueError on an empty prompt, or sides of different numbers."""
+    """Micro-batches of rows that have two sides: (which rows, the first sides' tokens, the second sides'). Both count
+    in the budget, each as long as the longer of the two. ValueError on an empty prompt, or sides of different
+    numbers."""
     longest = [max(len(p) + len(c) for p, c in sides) for sides in zip(first, second, strict=True)]
     for chosen in micro_batches([2 * n for n in longest], token_budget):
         one, other = (token_batch(*zip(*(sides[i] for i in chosen), strict=True), pad_id, device)
@@ -124,9 +125,9 @@ def left_padded(
 class SharedBatch:
     """Prompts, padded on the left so that all end at the same position, and completions, padded on the right.
 
-    A prompt's keys and values are computed once and repeated to the completions that follow it, and the gradients of all of
-    them come back through that one pass: p t_prompt + b t_completion tokens instead of b (t_prompt + t_completion). At
-    prompt positions the group's gradients are one sum, so there is no gradient of one sample alone.
+    A prompt's keys and values are computed once and repeated to the completions that follow it, and the gradients of
+    all of them come back through that one pass: p t_prompt + b t_completion tokens instead of b (t_prompt +
+    t_completion). At prompt positions the group's gradients are one sum, so there is no gradient of one sample alone.
     """
 
     prompt_ids: Int[Tensor, "p tp"]
@@ -173,18 +174,18 @@ def shared_batch(
     device: torch.device | str,
     groups: Sequence[int] | None = None,
 ) -> SharedBatch:
-    """Rows with equal prompts share one (of those, rows of one of the `groups`); pad may equal eos. ValueError on an empty
-    prompt."""
+    """Rows with equal prompts share one (of those, rows of one of the `groups`); pad may equal eos. ValueError on an
+    empty prompt."""
     if empty := [i for i, p in enumerate(prompts) if not p]:
         raise ValueError(f"sample {empty[0]} has an empty prompt")
     keys = list(zip(groups or [0] * len(prompts), map(tuple, prompts), strict=True))
-    place = {key: i for i, key in enumerate(dict.fromkeys(keys))}
+    index = {key: i for i, key in enumerate(dict.fromkeys(keys))}
     longest = max(1, *map(len, completions))
     targets = torch.tensor([[*c, *[pad_id] * (longest - len(c))] for c in completions])
     counts = torch.tensor([[len(c)] for c in completions])
     return SharedBatch(
-        *left_padded([prompt for _, prompt in place], pad_id, device),
-        torch.tensor([place[key] for key in keys]).to(device),
+        *left_padded([prompt for _, prompt in index], pad_id, device),
+        torch.tensor([index[key] for key in keys]).to(device),
         targets.to(device),
         (torch.arange(longest)[None] < counts).to(device),
     )
@@ -194,9 +195,10 @@ def shared_batches(
     prompts: Sequence[Sequence[int]], completions: Sequence[Sequence[int]], token_budget: int, pad_id: int,
     device: torch.device,
 ) -> Iterator[tuple[list[int], SharedBatch]]:  # fmt: skip
-    """Yields micro-batches as `token_batches`, each prompt once: prompts x longest prompt + rows x longest completion stays
-    within the budget (one row may exceed it alone). Groups with long completions come first, so that completions of similar
-    length are padded together. A group that does not fit is cut, and its prompt run once per part."""
+    """Yields micro-batches as `token_batches`, each prompt once: prompts x longest prompt + rows x longest completion
+    stays within the budget (one row may exceed it alone). Groups with long completions come first, so that
+    completions of similar length are padded together. A group that does not fit is cut, and its prompt run once per
+    part."""
     longest: dict[tuple[int, ...], int] = {}
     for prompt, completion in zip(map(tuple, prompts), completions, strict=True):
         longest[prompt] = max(longest.get(prompt, 0), len(completion))
@@ -205,8 +207,8 @@ def shared_batches(
         prompt = tuple(prompts[i])
         return -longest[prompt], -len(prompt), prompt, -len(completions[i]), i
 
-    place = {prompt: n for n, prompt in enumerate(longest)}
-    owner = [place[tuple(prompt)] for prompt in prompts]
+    index = {prompt: n for n, prompt in enumerate(longest)}
+    owner = [index[tuple(prompt)] for prompt in prompts]
 
     def tokens(rows: list[int]) -> int:
         widest_prompt, widest = (max(len(texts[i]) for i in rows) for texts in (prompts, completions))
@@ -232,7 +234,8 @@ def _chunk_logps(
 
 
 class _TokenLogps(torch.autograd.Function):
-    """d logp / d hidden = (onehot(target) - softmax) head / temperature, a row per token, while the logits are there."""
+    """d logp / d hidden = (onehot(target) - softmax) head / temperature, a row per token, while the logits are
+    there."""
 
     @staticmethod
     def forward(ctx, hidden: Tensor, head: Tensor, targets: Tensor, temperature: float, chunk: int) -> Tensor:
@@ -298,8 +301,8 @@ def head_of(model: Any) -> Any:
 def completion_logps(
     model: Any, batch: TokenBatch | SharedBatch, temperature: float = 1.0, chunk: int = CHUNK
 ) -> Float[Tensor, "b t"]:
-    """Log-probability of every completion token under a Hugging Face causal LM, where the batch's loss mask is True; 0
-    elsewhere. ValueError as in head_of."""
+    """Log-probability of every completion token under a Hugging Face causal LM, where the batch's loss mask is True;
+    0 elsewhere. ValueError as in head_of."""
     head, mask = head_of(model), batch.loss_mask
     logps = token_logps(batch.states(model), head.weight, batch.targets[mask], temperature, chunk)
     # masked_scatter keeps masked positions at an exact 0 with no gradient, whatever the model gives for padding.

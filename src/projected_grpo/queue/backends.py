@@ -93,8 +93,8 @@ class Slurm:
         return out
 
     def add(self, link: Link, home: Path, after: Sequence[str]) -> str:
-        """Submits a link that runs after the jobs `after`. Returns its job id. If one of those fails it ends at once instead
-        of waiting for ever; if its node dies it is queued again and resumes."""
+        """Submits a link that runs after the jobs `after`. Returns its job id. If one of those fails it ends at once
+        instead of waiting for ever; if its node dies it is queued again and resumes."""
         command = command_of(link, home)
         waits = [f"--dependency=afterok:{':'.join(after)}", "--kill-on-invalid-dep=yes"] if after else []
         threads = [f"--cpus-per-task={link.threads}"] if link.threads else []
@@ -108,9 +108,9 @@ class Slurm:
 
 
 def enqueue(links: Sequence[Link], home: Path, backend: Pueue | Slurm) -> list[tuple[str, str, str, list[str]]]:
-    """Adds every link that is neither done nor in the queue, needs first. A waiting job is kept only if none of its needs is
-    added again: it would wait for a job that is over. Returns name, what was done, job id and the jobs it waits for of each
-    link. BadInput as in write_chain, and when there is no queue or it does not answer."""
+    """Adds every link that is neither done nor in the queue, needs first. A waiting job is kept only if none of its
+    needs is added again: it would wait for a job that is over. Returns name, what was done, job id and the jobs it
+    waits for of each link. BadInput as in write_chain, and when there is no queue or it does not answer."""
     write_chain(home, links)
     entries, ids, added, stale = [], dict[str, str](), set[str](), list[str]()
     with FileLock(home / "queue.lock"):  # two recipes at once would add everything twice

@@ -14,6 +14,7 @@ from projected_grpo.ledger.errors import BadInput
 from projected_grpo.queue.links import Link
 from projected_grpo.queue.plans import LEADING, VERDICT, Plan, Words
 from projected_grpo.queue.settings import QueueConfig
+from projected_grpo.worlds.registry import PRESETS
 from projected_grpo.worlds.toy_programs import MECHANISMS
 
 MIX = "teacher=.25,base=.25"
@@ -25,11 +26,12 @@ VARIANTS = {
     "literal": ("literal",),
     "refreshed": ("projected", "--refresh-every", "40"),
 }
-"""Gate and target apart, both together as in the seed of the idea, and the recipe with V re-extracted every 40 steps."""
+"""Gate and target apart, both together as in the seed of the idea, and the recipe with V re-extracted every 40
+steps."""
 DOSES = (1, 2, 4, 8, 16, 32, 48, 64, 96)
 LORA_LR = 0.03
-"""A LoRA's learning rate over that of the singular basis: of .3, .1 and .03 the one whose vanilla has the nearest onset of
-hacking, on a seed that is no replicate (journal, 2026-11-26)."""
+"""A LoRA's learning rate over that of the singular basis: of .3, .1 and .03 the one whose vanilla has the nearest
+onset of hacking, on a seed that is no replicate (journal, 2026-11-26)."""
 
 
 def probe(plan: Plan) -> None:
@@ -76,13 +78,13 @@ def full(plan: Plan) -> None:
         plan.results(name="results_controls" if first else "results")
 
 
-def rivals(plan: Plan) -> None:
-    """Every answer to hacking, evaluated without the loophole too, in one table and one plot. A teacher is built whichever
-    arms are asked for: an arm that needs it can then be added to the same folder."""
+def interventions(plan: Plan) -> None:
+    """Every answer to hacking, evaluated without the loophole too, in one table and one plot. A teacher is built
+    whichever arms are asked for: an arm that needs it can then be added to the same folder."""
     plan.teacher = True
     sweep(plan, plan.arms, *plan.evaluated_plain)
     plan.results()
-    plan.results("--only", "rivals", name="rivals")
+    plan.results("--only", "interventions", name="interventions")
 
 
 def grpo(plan: Plan) -> None:
@@ -125,8 +127,9 @@ def variants(plan: Plan) -> None:
 
 
 def dose(plan: Plan) -> None:
-    """Directions of three kinds, by number. V and placebo keep the first k of one extraction; random ones are drawn for each
-    k, as many as hold the energy of that V. From all pairs: a bootstrap sample of them has no 96 directions."""
+    """Directions of three kinds, by number. V and placebo keep the first k of one extraction; random ones are drawn
+    for each k, as many as hold the energy of that V. From all pairs: a bootstrap sample of them has no 96
+    directions."""
     every = ("--pairs-draw", "0", "--k", str(DOSES[-1]))
     for replicate in plan.replicates:
         plan.extract(replicate, "none", *every)
@@ -142,8 +145,8 @@ def dose(plan: Plan) -> None:
 
 
 def adapters(plan: Plan) -> None:
-    """Vanilla and projected of every replicate with either adapter, V re-extracted at their trained adapters, and both sides
-    compared. V of a LoRA is extracted at its warm point (adapters/lora_adapter.py)."""
+    """Vanilla and projected of every replicate with either adapter, V re-extracted at their trained adapters, and
+    both sides compared. V of a LoRA is extracted at its warm point (adapters/lora_adapter.py)."""
     home, slower = plan.out, ("--lr", f"{LORA_LR * plan.usual.lr:.2g}")
     for adapter, flags in (("antipasto", ()), ("lora", slower)):
         plan.adapter, plan.suffix, plan.out = adapter, f"_{adapter}", home / adapter
@@ -159,9 +162,9 @@ def adapters(plan: Plan) -> None:
 
 
 def small(plan: Plan) -> None:
-    """Vanilla and projected of every replicate; of the first one V from pairs that were written after the hack had been seen
-    (*informed*) and the controls; then the probe. Of hours of work what the study is about comes first: the vanillas, which
-    say how long the others run, then projected next to informed and placebo."""
+    """Vanilla and projected of every replicate; of the first one V from pairs that were written after the hack had
+    been seen (*informed*) and the controls; then the probe. Of hours of work what the study is about comes first: the
+    vanillas, which say how long the others run, then projected next to informed and placebo."""
     plan.teacher, pairs, (first, *others) = True, ("--pairs", "small-informed"), plan.replicates
     for replicate in plan.replicates:
         plan.train(replicate, "vanilla")
@@ -185,15 +188,13 @@ VOTERS = (201, 202, 203)
 """Builds of the better model that vote: an odd number."""
 ANSWERING = "tiny-answering"
 """On preset tiny, student and teachers: random weights agree on nothing, and never end."""
-BETTER = {"tiny": ANSWERING, "toy": "toy-deep", "small": "small-more"}
-"""By preset, the teachers' model: in the toy world a larger one, in the small one the same after thrice the warm-up."""
 TRACE_WEIGHT, HINT_WEIGHT = ".1", "1"
 """Chosen before any run, and not tuned: DPO's beta, and the weight of OPSD's loss."""
 
 
 def channels(plan: Plan) -> None:
-    """Pairs from the untrained model's rollouts and better frozen models' votes; then, of every replicate, vanilla and
-    projected alone, with trace DPO, and with hint distillation (an attempt of the group that was paid)."""
+    """Pairs from the untrained model's rollouts and better frozen models' votes; then, of every replicate, vanilla
+    and projected alone, with trace DPO, and with hint distillation (an attempt of the group that was paid)."""
     better, replicate = better_model(plan), plan.probed
 
     def pool(name: str, temperature: str, base: int, model: str = "") -> str:
@@ -208,8 +209,9 @@ def channels(plan: Plan) -> None:
 
 
 def trace(plan: Plan) -> None:
-    """Traces of the untrained model, of two to four turns; at each of their states the answers of better frozen models,
-    served for as long as they are asked; pairs; then, of every replicate, vanilla and projected alone and with trace DPO."""
+    """Traces of the untrained model, of two to four turns; at each of their states the answers of better frozen
+    models, served for as long as they are asked; pairs; then, of every replicate, vanilla and projected alone and
+    with trace DPO."""
     better, d, replicate = better_model(plan), plan.out, plan.probed
     traces = str(d / "traces/traces.jsonl.gz")
     acted = (*plan.script("multi_turn", replicate), "--turns", "4", "--n-problems", str(plan.pool_problems),
@@ -228,17 +230,18 @@ def trace(plan: Plan) -> None:
 
 def better_model(plan: Plan) -> str:
     """Returns the teachers' model. BadInput on a preset of which no better model is built here."""
-    preset = plan.config.preset
-    if preset not in BETTER:
-        raise BadInput(f"--chain {plan.config.chain}: preset {preset} has no better teacher; use {' or '.join(BETTER)}")
-    if preset == "tiny":  # its evaluation is of the built-in problems, which no pair may be of
+    preset = plan.preset
+    if not preset.better:
+        known = " or ".join(name for name, other in PRESETS.items() if other.better)
+        raise BadInput(f"--chain {plan.config.chain}: preset {preset.name} has no better teacher; use {known}")
+    if preset.better == ANSWERING:  # its evaluation is of the built-in problems, which no pair may be of
         plan.model, plan.problem_flags = ANSWERING, plan.problem_flags or ("--problems", "toy")
-    return BETTER[preset]
+    return preset.better
 
 
 def with_and_without(plan: Plan, pairs_of: Words, needs: Words, **others: Words) -> None:
-    """Preference pairs of what `pairs_of` names; every replicate's arms alone, with trace DPO on them and with each other
-    auxiliary loss, by its flags; judged."""
+    """Preference pairs of what `pairs_of` names; every replicate's arms alone, with trace DPO on them and with each
+    other auxiliary loss, by its flags; judged."""
     argv = ("scripts/trace_pairs.py", *pairs_of)
     pairs = plan.report("trace_pairs", argv, needs, out="pairs.jsonl.gz")
     trained = ("--trace-weight", TRACE_WEIGHT, "--trace-pairs", str(plan.links[pairs].out))
@@ -255,7 +258,7 @@ def with_and_without(plan: Plan, pairs_of: Words, needs: Words, **others: Words)
 
 CHAINS: Mapping[str, Callable[[Plan], None]] = {
     made.__name__: made
-    for made in (probe, full, grpo, rivals, toy, unknown, variants, dose, adapters, channels, trace, small)
+    for made in (probe, full, grpo, interventions, toy, unknown, variants, dose, adapters, channels, trace, small)
 }
 
 

@@ -1,5 +1,5 @@
-"""A link of a chain, a chain's folder, and how links run: one by `python -m projected_grpo.queue.links HOME NAME`, which is
-what every queue starts; or all of them in this terminal. Torch-free.
+"""A link of a chain, a chain's folder, and how links run: one by `python -m projected_grpo.queue.links HOME NAME`,
+which is what every queue starts; or all of them in this terminal. Torch-free.
 
     HOME/chain.json         every link
     HOME/logs/NAME.passed   exists once the link is done; its modification time says when
@@ -63,7 +63,8 @@ def passed_file(name: str, home: Path) -> Path:
 
 
 def is_done(link: Link, home: Path) -> bool:
-    """Returns True if a link has passed and what it writes is there; of a check, if it passed after all that it judges."""
+    """Returns True if a link has passed and what it writes is there; of a check, if it passed after all that it
+    judges."""
     marks = [passed_file(name, home) for name in (link.name, *(link.needs if link.check else ()))]
     if not (link.out.exists() and all(mark.exists() for mark in marks)):
         return False
@@ -79,9 +80,8 @@ def read_chain(home: Path) -> Chain:
 def write_chain(home: Path, links: Sequence[Link]) -> None:
     """Writes the links of a chain into its folder, next to those of earlier calls.
 
-    BadInput when nothing can be written there, or when a link that has begun there would change: its numbers would be mixed
-    up with those of the rest.
-    """
+    BadInput when nothing can be written there, or when a link that has begun there would change: its numbers would be
+    mixed up with those of the rest."""
     before = read_chain(home) if (home / "chain.json").exists() else {}
     for link in links:
         old = before.get(link.name)
@@ -95,8 +95,8 @@ def write_chain(home: Path, links: Sequence[Link]) -> None:
 
 
 def resumed(argv: tuple[str, ...], out: Path) -> tuple[str, ...]:
-    """Returns the command that goes on with the run in `out`, an empty one if that run has finished, or `argv` where there
-    is nothing to go on from. What is then in `out` is moved aside, never removed: somebody may have made it."""
+    """Returns the command that goes on with the run in `out`, an empty one if that run has finished, or `argv` where
+    there is nothing to go on from. What is then in `out` is moved aside, never removed: somebody may have made it."""
     manifest = read_manifest(out) if (out / "manifest.json").exists() else {"kind": ""}
     if (out / "checkpoint.pt").exists() or manifest["kind"] in RESUMABLE:
         return (*argv, "--resume")
@@ -120,7 +120,8 @@ def settings_of(argv: Sequence[str]) -> list[str]:
 
 
 def visible_gpus() -> list[str]:
-    """Returns the GPUs that a run may use: those of CUDA_VISIBLE_DEVICES, else every device file of the NVIDIA driver."""
+    """Returns the GPUs that a run may use: those of CUDA_VISIBLE_DEVICES, else every device file of the NVIDIA
+    driver."""
     if (named := os.environ.get("CUDA_VISIBLE_DEVICES")) is not None:
         return [gpu for gpu in named.split(",") if gpu]
     return sorted((p.name.removeprefix("nvidia") for p in Path("/dev").glob("nvidia[0-9]*")), key=int)
@@ -135,9 +136,8 @@ def one_gpu(number: int) -> dict[str, str]:
 def run_link(link: Link, home: Path) -> int:
     """Runs a link unless it is done, and returns its exit code; 0 for a verdict that it accepts.
 
-    Its script ends with this process, so a killed link leaves nothing behind that writes. One that still runs elsewhere (its
-    daemon was killed) is waited for.
-    """
+    Its script ends with this process, so a killed link leaves nothing behind that writes. One that still runs
+    elsewhere (its daemon was killed) is waited for."""
     env = {**os.environ, "PYTHONUNBUFFERED": "1"}
     if link.threads:
         env["OMP_NUM_THREADS"] = str(link.threads)
@@ -159,7 +159,8 @@ def run_link(link: Link, home: Path) -> int:
 
 
 def run_chain(links: Sequence[Link], home: Path) -> int:
-    """Runs a chain's links in this terminal. Returns 0 when all are done, 1 when one failed. BadInput as in write_chain."""
+    """Runs a chain's links in this terminal. Returns 0 when all are done, 1 when one failed. BadInput as in
+    write_chain."""
     write_chain(home, links)
     failed: list[str] = []
     for link in links:

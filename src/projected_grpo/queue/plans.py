@@ -14,11 +14,11 @@ from projected_grpo.ledger.rates import LAST
 from projected_grpo.presets import PRESETS, presets
 from projected_grpo.queue.links import Chain, Link
 from projected_grpo.queue.settings import QueueConfig
-from projected_grpo.worlds.toy_tasks import SHAPES
+from projected_grpo.worlds.registry import MODELS, world_of_preset
 
 Words = tuple[str, ...]
-WORLD_OF = {"unknown": "toy", "variants": "toy", "dose": "toy", "small": "small"}
-"""The preset that a study is about, where it is about one."""
+STUDIED_IN = {"unknown": "toy", "variants": "toy", "dose": "toy", "small": "small"}
+"""The preset of a study that has only one."""
 LEADING = ("vanilla", "projected")
 """Run first: the first answer needs them alone."""
 CORE = ("random_energy", "random_share", "placebo")
@@ -36,7 +36,7 @@ SMALLER: Mapping[int, tuple[Words, Words]] = {
 """By GiB of a GPU: flags of every script that loads the model, and of those that sample (docs/use.md)."""
 GRPO_STEPS = 20
 RANK = 0.375
-"""k as a share of a toy model's width."""
+"""k as a share of a built model's width, where a chain's --model has one."""
 SELDOM_MORE = 300
 """Steps of a run that ends with its vanilla's onsets: its cap is seldom reached."""
 REASONS: Mapping[str, str] = {
@@ -76,8 +76,8 @@ class Replicate:
 class Plan:
     """The links of one chain, in the order in which they are first asked for.
 
-    Each method adds a link, with those that it needs, unless a link of that name is there. It returns the link's name.
-    """
+    Each method adds a link, with those that it needs, unless a link of that name is there. It returns the link's
+    name."""
 
     def __init__(self, config: QueueConfig) -> None:
         """Raises BadInput as in `check`."""
@@ -98,14 +98,14 @@ class Plan:
         self.steps = fixed or (self.preset.cap if self.onsets else self.usual.steps)
         """Optimizer steps of every run; with `onsets` the most that vanilla may take."""
         controls = CONTROLS["all" if config.chain == "toy" else config.controls]
-        wanted = tuple(ARMS) if config.chain == "rivals" else (*LEADING, *controls)
+        wanted = tuple(ARMS) if config.chain == "interventions" else (*LEADING, *controls)
         self.arms = config.arms or tuple(name for name in wanted if self.fits(name))
         """Those that are asked for, else the chain's, in the order of what they decide."""
         self.links: Chain = {}
         self.teacher = False
         """Base models are built with their hacky teacher."""
-        self.model = config.model or ("toy" if config.preset == "toy" else "")
-        """The student, where the scripts need its name."""
+        self.model = config.model
+        """The student; empty: the preset's."""
         self.problem_flags: Words = ("--problems", config.problems) if config.problems else ()
         """Problems to train and to probe on, where they are not the preset's."""
         self.adapter, self.suffix, self.out = "antipasto", "", config.home
@@ -129,18 +129,21 @@ class Plan:
     def check(self) -> None:
         """Raises BadInput on what no run of this chain or preset could use, or would ignore."""
         config, arms = self.config, f"--arms {' '.join(self.config.arms)}"
-        check_bounds(vars(config), {})
+        check_bounds(config)
         for replicate in self.replicates:
-            check_bounds({"seed": replicate.seed, "base_seed": replicate.base})
-        world = WORLD_OF.get(config.chain, "toy" if config.model else config.preset)
-        if config.preset != world:
-            what = f"--model {config.model}" if config.model else f"--chain {config.chain}"
-            raise BadInput(f"{what}: is of the {world} world, not of preset {config.preset}; use preset={world}")
-        if any(config.bases) and "/" in self.usual.model:
+            check_bounds(replicate)
+        if config.preset != (preset := STUDIED_IN.get(config.chain, config.preset)):
+            raise BadInput(
+                f"--chain {config.chain}: is a study of preset {preset}, not {config.preset}; use preset={preset}"
+            )
+        if config.model and config.model not in (models := world_of_preset(config.preset).models):
+            known = ", ".join(models) or "none, so leave --model out"
+            raise BadInput(f"--model {config.model}: is not built for preset {config.preset}; built for it: {known}")
+        if any(config.bases) and self.usual.model not in MODELS:
             raise BadInput(f"--bases: --model {self.usual.model} is one model, which is not built here; leave it out")
         if unfit := [name for name in config.arms if not self.fits(name)]:
             raise BadInput(f"--arms {unfit[0]}: means nothing under preset {config.preset}; leave this arm out")
-        if config.arms and config.chain not in ("full", "toy", "rivals"):
+        if config.arms and config.chain not in ("full", "toy", "interventions"):
             raise BadInput(f"{arms}: the chain {config.chain} chooses its arms; leave --arms out")
         unread = {
             "controls": config.chain != "full" or config.arms,
@@ -162,12 +165,12 @@ class Plan:
     ) -> str:  # fmt: skip
         """Adds a link. out: where it writes, if not to its name. file: what a script without `--out` writes.
         shared: one for all adapters. steps: its work in training steps. more: fields of `Link`."""
-        place = file or (self.config.home if shared else self.out) / (out or name)
-        argv += () if file else ("--out", str(place))
+        path = file or (self.config.home if shared else self.out) / (out or name)
+        argv += () if file else ("--out", str(path))
         name += "" if shared else self.suffix
         gpu, minutes = gpu and not self.preset.threads, 0.2 + steps * self.preset.step_s / 60
         label = f"why: {name}, {next(text for start, text in REASONS.items() if name.startswith(start))}"
-        link = Link(name, argv, place, needs, label, self.preset.threads, minutes, gpu=gpu, **more)
+        link = Link(name, argv, path, needs, label, self.preset.threads, minutes, gpu=gpu, **more)
         self.links.setdefault(name, link)
         return name
 
@@ -180,7 +183,8 @@ class Plan:
         return tuple(name for name in self.links if name.startswith(kinds))
 
     def script(self, name: str, replicate: Replicate, model: str = "") -> Words:
-        """Returns a script with the preset, the model where one is chosen, which build of it, the adapter, the card."""
+        """Returns a script with the preset, the model where one is chosen, which build of it, the adapter, the
+        card."""
         model = model or self.model
         named = ("--model", model) if model else ()
         base = ("--base-seed", str(replicate.base)) if replicate.base or name == "build_base" else ()
@@ -210,8 +214,8 @@ class Plan:
         drawn: Words = ("--seed", str(replicate.seed)) if replicate.tag else ()
         if replicate.tag and "--pairs-draw" not in flags:
             drawn += ("--pairs-draw", str(replicate.seed))
-        if self.model in SHAPES and "--k" not in flags:
-            drawn += ("--k", str(round(RANK * SHAPES[self.model]["hidden_size"])))
+        if self.model and (width := MODELS[self.model].width) and "--k" not in flags:
+            drawn += ("--k", str(round(RANK * width)))
         argv = (*self.script("extract_vhack_grad", replicate), *drawn, *flags)
         name = f"{made}{replicate.tag}"
         return self.add(f"extract_{name}", argv, needs, out=f"vhack_{name}", steps=12)
@@ -272,8 +276,8 @@ class Plan:
         return self.add(name, argv, needs, shared=True, steps=steps)
 
     def half_steps(self, problems: int) -> float:
-        """Returns how many training steps' time one group of so many problems takes, sampled or replayed: about half of a
-        step's is sampling."""
+        """Returns how many training steps' time one group of so many problems takes, sampled or replayed: about half
+        of a step's is sampling."""
         return 0.5 * problems / self.usual.prompts_per_step
 
     def results(self, *flags: str, name: str = "results") -> str:

@@ -9,7 +9,7 @@ from projected_grpo.ledger.folder import NoPath
 from projected_grpo.presets import PresetName
 
 ChainName = Literal[
-    "probe", "full", "grpo", "rivals", "toy", "unknown", "variants", "dose", "adapters", "channels", "trace",
+    "probe", "full", "grpo", "interventions", "toy", "unknown", "variants", "dose", "adapters", "channels", "trace",
     "small",
 ]  # fmt: skip
 
@@ -19,9 +19,10 @@ class QueueConfig:
     """enqueue: run a chain, or put it into a queue. Fields may be given as words too: `preset=toy backend=slurm`."""
 
     chain: ChainName = "full"
-    """probe: V, teacher pool, replays, UAT. full: extract, verify, vanilla and projected of every seed, results. grpo: 20
-    steps on mixed groups, T5. rivals: every arm and every other answer to hacking. channels, trace: vanilla and projected
-    with and without auxiliary losses. Studies: toy, unknown, variants, dose, adapters (T6), small."""
+    """probe: V, teacher pool, replays, UAT. full: extract, verify, vanilla and projected of every seed, results.
+    grpo: 20 steps on mixed groups, T5. interventions: every arm and every other answer to hacking. channels, trace:
+    vanilla and projected with and without auxiliary losses. Studies: toy, unknown, variants, dose, adapters (T6),
+    small."""
     preset: PresetName = "full"
     """The world to run in."""
     backend: Literal["pueue", "slurm", "local"] = "pueue"
@@ -33,15 +34,17 @@ class QueueConfig:
     bases: tuple[int, ...] = (0,)
     """Builds of a built-in base model, given to the replicates in turn: `0 101 102` are three."""
     controls: Literal["none", "core", "all"] = "none"
-    """Of the chain full, run behind vanilla and projected. core: random_energy, random_share, placebo. all: each control."""
+    """Of the chain full, run behind vanilla and projected. core: random_energy, random_share, placebo. all: each
+    control."""
     arms: tuple[ArmName, ...] = ()
     """Arms to train (docs/use.md lists them); empty: the chain's."""
     steps: int = 0
-    """Optimizer steps of every arm; 0 = the preset's: a number of vanilla's onsets, where the preset has a horizon."""
+    """Optimizer steps of every arm; 0 = the preset's: a number of vanilla's onsets, where the preset has a
+    horizon."""
     quick: bool = False
     """A pilot (n = 1): the first replicate, few steps. It can show that something is wrong, and no more."""
-    model: Literal["", "toy", "toy-deep"] = ""
-    """Of preset toy: `toy-deep` is another width and depth. Empty: the preset's."""
+    model: str = ""
+    """Another model that is built for the preset's world: `toy-deep`. Empty: the preset's."""
     problems: str = ""
     """Problems to train and to probe on: `builtin`, or the benchmark's JSON-lines file. Empty: the preset's."""
     n_problems: int = 0

@@ -1,4 +1,5 @@
-"""Several replicas as processes of this machine, and their lighthouse; a replica that dies is started again. No torch here.
+"""Several replicas as processes of this machine, and their lighthouse; a replica that dies is started again. No torch
+here.
 
 out/replica_0, replica_1, ... are their runs; what each prints is in out/logs/.
 """
@@ -64,8 +65,8 @@ def parsed(argv: Sequence[str], description: str) -> tuple[TrainConfig, list[str
 
 
 class Replica:
-    """One replica's process. It has its share of the cores, and of several GPUs one in turn. The held-out problems are the
-    first one's: after a round all replicas hold the same."""
+    """One replica's process. It has its share of the cores, and of several GPUs one in turn. The held-out problems
+    are the first one's: after a round all replicas hold the same."""
 
     def __init__(self, number: int, train: TrainConfig, command: Sequence[str]) -> None:
         self.number, self.run, self.starts = number, train.out / f"replica_{number}", 0

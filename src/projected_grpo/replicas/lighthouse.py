@@ -2,8 +2,8 @@
 
     python -m projected_grpo.replicas.lighthouse HOST PORT PATIENCE
 
-Runs until it is ended. HOST: by which the replicas reach this machine. PATIENCE in seconds, as the replicas' --patience.
-"""
+Runs until it is ended. HOST: by which the replicas reach this machine. PATIENCE in seconds, as the replicas'
+--patience."""
 
 import signal
 import sys

@@ -1,19 +1,22 @@
-"""An ordinary run as one of several replicas: every H steps it meets the others and takes DiLoCo's outer step with them.
+"""An ordinary run as one of several replicas: every H steps it meets the others and takes DiLoCo's outer step with
+them.
 
     origin             coordinates after the last round, the same bits on every replica
     local              what a replica has made of them in its H steps
     pseudo-gradient    the mean of origin - local over the replicas that bring something; Nesterov's method steps on it
 
-torchft's lighthouse knows by heartbeats who is alive, and gives each round's members: all that are ready, once every living
-one is, or after `patience` (then more than half of the living). One that is behind gets origin, momentum and round from
-another before it takes part (torchft calls that healing). Every replica takes the same step on the same numbers.
+torchft's lighthouse knows by heartbeats who is alive, and gives each round's members: all that are ready, once every
+living one is, or after `patience` (then more than half of the living). One that is behind gets origin, momentum and
+round from another before it takes part (torchft calls that healing). Every replica takes the same step on the same
+numbers.
 
 Differences from torchft's DiLoCo, which hangs its rounds on the inner optimizer's step:
 1. a round is held when the whole step is over: V is removed from the applied update after the optimizer's step;
 2. the inner steps of a failed round are kept, and the round is held again;
 3. one that has just come back has nothing to bring, and does not count as one that has learned nothing.
 
-The run's checkpoint is written after each round and at no other time: a replica that was killed goes on from its last round.
+The run's checkpoint is written after each round and at no other time: a replica that was killed goes on from its last
+round.
 
 Source: Douillard et al. 2023 (arXiv:2311.08105), algorithm 1; the outer optimizer is that of torchft's example.
 """
@@ -38,28 +41,29 @@ from torch.distributed import DistError, TCPStore
 from projected_grpo.config import TrainConfig
 from projected_grpo.ledger.errors import BadInput, BrokenWorld
 from projected_grpo.ledger.files import write_atomic
-from projected_grpo.ledger.folder import FREE_TO_CHANGE, plain
+from projected_grpo.ledger.folder import free_fields, plain
 from projected_grpo.replicas.group import ROUNDS, read_rounds
-from projected_grpo.run.session import Session
+from projected_grpo.run.policy import Policy
+from projected_grpo.run.run_folder import RunFolder
 
 A_DAY = timedelta(days=1)
 LEAST = timedelta(seconds=30)
 """However short the patience: for a message, on a busy machine."""
 START_PATIENCES = 10
 """At the start the others load a model: so many times the patience of a round is waited for them."""
-MAY_DIFFER = FREE_TO_CHANGE | {"replica", "eval_every", "eval_plain", "eval_samples", "eval_problems"}
-"""Settings that may differ between replicas."""
+OF_EVALUATION = {"eval_every", "eval_plain", "eval_samples", "eval_problems"}
+"""Settings that may differ between replicas, as one of them evaluates."""
 
 
 class Rounds:
     """The rounds of one run: `join` before its first step, `after` every one."""
 
-    def __init__(self, config: TrainConfig, session: Session) -> None:
+    def __init__(self, config: TrainConfig, policy: Policy, run: RunFolder) -> None:
         """Raises BrokenWorld when the lighthouse does not answer."""
         from torchft import Manager, ProcessGroupGloo
 
-        self.config, self.session, self.vectors = config, session, session.adapter.vectors
-        self.last = session.next_step
+        self.config, self.policy, self.run, self.vectors = config, policy, run, policy.adapter.vectors
+        self.last = run.next_step
         """This replica's steps at the last round."""
         self.origin = nn.Parameter(self.local())
         """[n]: the outer optimizer's one parameter."""
@@ -69,9 +73,9 @@ class Rounds:
         """How many rounds the origin holds."""
         self.behind = 0
         """How many rounds it had missed when it last met the others."""
-        if session.outer:
-            self.load(session.outer)
-        self.lines = [line for line in read_rounds(session.run) if line["round"] <= self.round]
+        if run.outer:
+            self.load(run.outer)
+        self.lines = [line for line in read_rounds(run.path) if line["round"] <= self.round]
         self._write()
         host, _, port = config.meet.removeprefix("torchft://").partition(":")
         try:
@@ -110,11 +114,12 @@ class Rounds:
         return self.round >= self.config.steps // self.config.outer_every
 
     def join(self) -> None:
-        """Waits for the others at the start; one that comes back, or comes when they have begun, then stands where they
-        stand. BadInput when they run something else."""
-        c, v = self.config, self.session.v
-        facts = {key: value for key, value in plain(c).items() if key not in MAY_DIFFER}
-        facts |= {"weights": self.session.loaded.weights_hash, "v_sha256": v.meta["v_sha256"] if v else None}
+        """Waits for the others at the start; one that comes back, or comes when they have begun, then stands where
+        they stand. BadInput when they run something else."""
+        c, v = self.config, self.policy.v
+        may_differ = {*free_fields(c), *OF_EVALUATION, "replica"}
+        facts = {key: value for key, value in plain(c).items() if key not in may_differ}
+        facts |= {"weights": self.policy.loaded.weights_hash, "v_sha256": v.meta["v_sha256"] if v else None}
         check_facts(facts, json.loads(self.gate.compare_set("facts", "", json.dumps(facts))))
         begun = self.gate.check(["begun"])
         if not begun:
@@ -136,13 +141,12 @@ class Rounds:
             return
         self.last = step + 1
         self.hold(brings=True)
-        self.session.outer = self.state()
-        self.session.checkpoint(step)
+        self.run.checkpoint(step, self.policy, outer=self.state())
 
     def hold(self, *, brings: bool) -> None:
-        """Holds a round, or with `brings` False only copies the group's state. The run's coordinates are the local ones
-        before, the group's after. Raises BrokenWorld when the lighthouse does not answer, a number is not finite, or two
-        replicas have the same number."""
+        """Holds a round, or with `brings` False only copies the group's state. The run's coordinates are the local
+        ones before, the group's after. Raises BrokenWorld when the lighthouse does not answer, a number is not
+        finite, or two replicas have the same number."""
         clock, before, replicas = time.perf_counter(), self.round, self.config.replicas
         self.behind = 0
         pseudo_gradient = self.origin.detach() - self.local()
@@ -169,8 +173,8 @@ class Rounds:
             self.origin.grad = gradient / shares.sum()  # over those that bring something
             self.optimizer.step()
             self.round += 1
-        parts = self.origin.detach().split(list(self.session.adapter.sizes.values()))
-        self.session.adapter.set_values(dict(zip(self.vectors, parts, strict=True)))
+        parts = self.origin.detach().split(list(self.policy.adapter.sizes.values()))
+        self.policy.adapter.set_values(dict(zip(self.vectors, parts, strict=True)))
         if self.round > before:
             self._record(brought, time.perf_counter() - clock)
 
@@ -194,7 +198,7 @@ class Rounds:
         )
 
     def _write(self) -> None:
-        write_atomic(self.session.run / ROUNDS, "".join(json.dumps(line) + "\n" for line in self.lines).encode())
+        write_atomic(self.run.path / ROUNDS, "".join(json.dumps(line) + "\n" for line in self.lines).encode())
 
     def _silent(self, e: Exception) -> BrokenWorld:
         return BrokenWorld(
@@ -211,26 +215,35 @@ def check_facts(facts: Mapping[str, Any], first: Mapping[str, Any]) -> None:
             raise BadInput(f"this replica has {name}={value!r:.80}, {other}: give all the same arguments and files")
 
 
-def check_replica(config: TrainConfig, session: Session) -> None:
+def check_replica(config: TrainConfig, policy: Policy) -> None:
     """BadInput for what replicas cannot do, before anything is written."""
     if not config.meet:
         return
-    if session.world.size > 1:
+    if policy.ranks.size > 1:
         raise BadInput(f"--meet {config.meet}: a replica is one process here; leave torchrun out")
-    if session.intervention.trained or session.intervention.state():
+    if policy.intervention.trained or policy.intervention.state():
         raise BadInput(f"--arm {config.arm}: trains more parameters than the adapter's, which replicas do not average")
     if not re.fullmatch(r"torchft://[^:/]+:\d+", config.meet):
         raise BadInput(f"--meet {config.meet}: must be torchft://HOST:PORT, the lighthouse's")
     import torchft  # noqa: F401 - of the extra `diloco`
 
 
+class NoRounds:
+    """Stands where a run is no replica."""
+
+    over = False
+
+    def after(self, step: int) -> None:
+        """Does nothing."""
+
+
 @contextmanager
-def rounds_of(config: TrainConfig, session: Session) -> Generator[Rounds | None]:
-    """The rounds of a run that is open; None for a run that is no replica."""
+def rounds_of(config: TrainConfig, policy: Policy, run: RunFolder) -> Generator[Rounds | NoRounds]:
+    """The rounds of a run that is open."""
     if not config.meet:
-        yield None
+        yield NoRounds()
         return
-    rounds = Rounds(config, session)
+    rounds = Rounds(config, policy, run)
     try:
         rounds.join()
         yield rounds

@@ -45,8 +45,8 @@ def against_v(runs: Sequence[Run]) -> list[Table]:
 
 
 def output(loaded: Found) -> Output:
-    """Returns what is written and printed of the A/B. Exit code: 0 where every channel is VALIDATED, 1 where one is not, 3
-    where none can be judged."""
+    """Returns what is written and printed of the A/B. Exit code: 0 where every channel is VALIDATED, 1 where one is
+    not, 3 where none can be judged."""
     found = sorted(judged(loaded.runs), key=lambda ab: (order_of(ab.arm), ab.channels))
     body, verdicts = [], []
     for ab in found:

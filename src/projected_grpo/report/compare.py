@@ -1,4 +1,5 @@
-"""Two runs, or two folders of them, side by side: rates and cosines at matched steps, and T6 where one side has a LoRA."""
+"""Two runs, or two folders of them, side by side: rates and cosines at matched steps, and T6 where one side has a
+LoRA."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -21,9 +22,9 @@ Pairs = dict[str, list[tuple[Run, Run]]]
 
 
 def compare(a: Path, b: Path) -> tuple[str, tuple[Line, ...]]:
-    """Returns both sides, run by run of one arm and seed, and T6's lines. BadInput when a side has no finished run, no run
-    has a fellow on the other side, or two fellows differ in more than their arm, adapter or seed: the fields are named with
-    both values."""
+    """Returns both sides, run by run of one arm and seed, and T6's lines. BadInput when a side has no finished run,
+    no run has a fellow on the other side, or two fellows differ in more than their arm, adapter or seed: the fields
+    are named with both values."""
     one, other = (load_runs(path).runs for path in (a, b))
     pairs = _paired(one, other)
     for x, y in (both for of_arm in pairs.values() for both in of_arm):
@@ -79,8 +80,8 @@ def _paired(one: Sequence[Run], other: Sequence[Run]) -> Pairs:
 
 
 def first_difference(a: Path, b: Path) -> str:
-    """Returns where two runs first differ, number by number and timing aside, or an empty string. BadInput on a damaged
-    run."""
+    """Returns where two runs first differ, number by number and timing aside, or an empty string. BadInput on a
+    damaged run."""
     left, right = read_run(a), read_run(b)
     for step, (rows_a, rows_b) in enumerate(zip(left, right, strict=False)):
         if len(rows_a) != len(rows_b):

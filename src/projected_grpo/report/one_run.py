@@ -1,4 +1,5 @@
-"""What `just show` prints of a whole run: rates by kind of problem, and where in the model the energy along V lies."""
+"""What `just show` prints of a whole run: rates by kind of problem, and where in the model the energy along V
+lies."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -21,9 +22,9 @@ by chance: what as many random directions would hold (k / n); along V: what lies
 
 def by_kind(run: Path, kinds_of: Mapping[str, str], rate: str, every: int = LAST) -> list[list[list[str]]]:
     """Returns a table (rows of cells, the header first) for each way in which `kinds_of` (problem id -> "hard, lazy
-    example") divides the problems, with a line for all and for each kind: how many problems and rollouts by the student, and
-    the rate (hack, hacked, gt, form) over each `every` steps, in percent; `-` where there is none of that kind. Rollouts of
-    other problems, as of a teacher's pool, are in no line; BadInput where all are."""
+    example") divides the problems, with a line for all and for each kind: how many problems and rollouts by the
+    student, and the rate (hack, hacked, gt, form) over each `every` steps, in percent; `-` where there is none of
+    that kind. Rollouts of other problems, as of a teacher's pool, are in no line; BadInput where all are."""
     steps = [[r for r in rows if r["source"] == "student" and r["problem_id"] in kinds_of] for rows in iter_run(run)]
     if not any(steps):
         raise BadInput(f"{run}: no rollout is of its --problems; all are of its --teacher-pool's")
@@ -47,15 +48,16 @@ def by_kind(run: Path, kinds_of: Mapping[str, str], rate: str, every: int = LAST
 
 
 def energy_text(run: Path) -> str:
-    """Returns the tables by kind, by layer, and of the top modules, early against late. BadInput as in `read_modules`."""
+    """Returns the tables by kind, by layer, and of the top modules, early against late. BadInput as in
+    `read_modules`."""
     of = "gradient" if read_step(step_path(run, 0))[0]["target"] == "grad" else "update"
     return energy_tables(of, read_modules(run))
 
 
 def shares(of: str, modules: Modules) -> Array:
-    """Returns [3, steps, modules], of the energy of what V is removed from (`of`: update or gradient), all modules together:
-    by chance (k / n of a module's energy), along V (||V_m u_m||^2 / ||u||^2), removed. What is not known counts as 0, as in
-    a step without a move."""
+    """Returns [3, steps, modules], of the energy of what V is removed from (`of`: update or gradient), all modules
+    together: by chance (k / n of a module's energy), along V (||V_m u_m||^2 / ||u||^2), removed. What is not known
+    counts as 0, as in a step without a move."""
 
     def column(name: str) -> Array:
         return np.array([[x or 0.0 for x in step[name]] for step in modules.steps])

@@ -1,4 +1,5 @@
-"""One self-contained HTML page of a folder of runs: verdicts, tables, plots and rollouts to browse (`just report DIR`).
+"""One self-contained HTML page of a folder of runs: verdicts, tables, plots and rollouts to browse (`just report
+DIR`).
 
 Nothing is fetched. What models wrote is in a block of JSON and reaches the page as text only.
 """
@@ -47,8 +48,8 @@ def sample(report: Report) -> list[dict[str, Any]]:
     share = max(1, MOST // len(runs))
     out = []
     for name, run in runs:
-        place, every = run.path.relative_to(report.root).as_posix(), max(1, -(-run.rollouts // share))
+        path, every = run.path.relative_to(report.root).as_posix(), max(1, -(-run.rollouts // share))
         own = (row for rows in iter_run(run.path) for row in rows if row["source"] == "student")
         rows = itertools.islice(own, 0, every * share, every)
-        out += [{"run": place, "arm": name, **{key: row[key] for key in COLUMNS}} for row in rows]
+        out += [{"run": path, "arm": name, **{key: row[key] for key in COLUMNS}} for row in rows]
     return out[:MOST]

@@ -1,6 +1,6 @@
 """Plots of training runs. Every arm has one colour, line and marker in all of them (Okabe-Ito: safe for colour-blind
-readers, and readable in grey). A figure is returned, not shown; `save` writes it as PNG and SVG, the same bytes each time.
-"""
+readers, and readable in grey). A figure is returned, not shown; `save` writes it as PNG and SVG, the same bytes each
+time."""
 
 import io
 import itertools
@@ -145,8 +145,8 @@ def thinned(points: Sequence[tuple[Any, ...]]) -> Sequence[tuple[Any, ...]]:
 
 
 def over_seeds(runs: Sequence[Run], series: str) -> Sequence[tuple[int, float, float, float]]:
-    """(step, mean, lowest, highest) over seeds of the runs' 10-step running means, where anything is known, for as long as
-    all of them run: each replicate lasts for three of its vanilla's onsets. Thinned."""
+    """(step, mean, lowest, highest) over seeds of the runs' 10-step running means, where anything is known, for as
+    long as all of them run: each replicate lasts for three of its vanilla's onsets. Thinned."""
     means = zip(*(running_mean(run.series[series]) for run in runs), strict=False)
     known = ((step, [v for v in values if v is not None]) for step, values in enumerate(means))
     return thinned([(step, sum(of) / len(of), min(of), max(of)) for step, of in known if of])
@@ -155,13 +155,13 @@ def over_seeds(runs: Sequence[Run], series: str) -> Sequence[tuple[int, float, f
 def _lines(axis: Axes, groups: Sequence[RunGroup], look: Mapping[str, Look], series: str) -> list[RunGroup]:
     """Each group's mean line and, with several seeds, its band. Returns the groups of which anything is known."""
     drawn = []
-    for place, group in enumerate(groups):
+    for index, group in enumerate(groups):
         if not (points := over_seeds(group.runs, series)):
             continue
         steps, mean, low, high = zip(*points, strict=True)
         (colour, line, marker), n = look[group.name], len(group.runs)
         every = max(1, len(steps) // 8)
-        first = place * every // 5 % every  # markers of arms that lie on one another stand side by side
+        first = index * every // 5 % every  # markers of arms that lie on one another stand side by side
         axis.plot(
             steps, mean, color=colour, linestyle=line, marker=marker, markevery=(first, every), markersize=4.5,
             linewidth=1.8, label=f"{group.name} ({n} seed{'s' if n > 1 else ''})",
@@ -298,8 +298,8 @@ _KIND_LOOKS = dict(zip(KINDS, (("#D55E00", "-"), ("#CC79A7", "--"), ("#000000", 
 
 
 def cosine_histogram(replays: Mapping[str, Steps]) -> Figure:
-    """Returns one panel per V that was measured, with the same bins: the share of each kind's rollouts per bin of cosines,
-    which a mean and a t hide."""
+    """Returns one panel per V that was measured, with the same bins: the share of each kind's rollouts per bin of
+    cosines, which a mean and a t hide."""
     titles = {"vanilla": "V", "random": "random V of the same rank"}
     rows = {title: itertools.chain(*replays[name]) for name, title in titles.items() if name in replays}
     values = {title: cosines_by_kind(list(of)) for title, of in rows.items()}

@@ -1,4 +1,5 @@
-"""Which runs a UAT may set side by side: the teacher's pool, and replays of it that differ in nothing but V or the arm."""
+"""Which runs a UAT may set side by side: the teacher's pool, and replays of it that differ in nothing but V or the
+arm."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -35,10 +36,11 @@ class UatConfig:
     projected: Path = Path("out/probe_distill/projected")
     """Run directory of the projected replay."""
     random: NoPath = Path()
-    """Run directory of a vanilla replay that measured a random V. Empty: `random` beside --vanilla, where there is one."""
+    """Run directory of a vanilla replay that measured a random V. Empty: `random` beside --vanilla, where there is
+    one."""
     grpo: NoPath = Path()
-    """Run directory of a vanilla replay that measured a V of --loss grpo, for T7. Empty: `grpo` beside --vanilla, where
-    there is one."""
+    """Run directory of a vanilla replay that measured a V of --loss grpo, for T7. Empty: `grpo` beside --vanilla,
+    where there is one."""
     require: tuple[UatClaim, ...] = REQUIRABLE
     """Verdicts that decide the exit code: 0 all PASS, 1 one FAILs, 3 one is NOT_EVALUABLE."""
     details: bool = False
@@ -49,9 +51,9 @@ class UatConfig:
 
 
 def read_replays(config: UatConfig) -> dict[str, Steps]:
-    """Returns the steps of the runs that a UAT reads: pool, vanilla, projected, and random and grpo where they are there.
-    BadInput when one is unfinished, of another kind, arm or V than it is given as, or of other rollouts, another model or
-    other settings than the vanilla replay."""
+    """Returns the steps of the runs that a UAT reads: pool, vanilla, projected, and random and grpo where they are
+    there. BadInput when one is unfinished, of another kind, arm or V than it is given as, or of other rollouts,
+    another model or other settings than the vanilla replay."""
     paths = {name: getattr(config, name) for name in ("pool", "vanilla", "projected")}
     for name in ("random", "grpo"):
         given, usual = getattr(config, name), config.vanilla.parent / name

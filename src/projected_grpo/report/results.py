@@ -18,7 +18,7 @@ from projected_grpo.report.text import bullets, filled, line_text
 from projected_grpo.verdicts import h1, trajectory
 from projected_grpo.verdicts.adapters import t6_of
 from projected_grpo.verdicts.conditions import VANILLA
-from projected_grpo.verdicts.finished_runs import Classifiers, Found, Run
+from projected_grpo.verdicts.finished_runs import Found, Run
 from projected_grpo.verdicts.matching import RunGroup, group_runs
 from projected_grpo.verdicts.registry import Finding, Line, exit_code
 from projected_grpo.verdicts.run_summaries import is_summary, runs_at
@@ -91,10 +91,10 @@ class Report:
         return json.dumps(plain(data), indent=1, allow_nan=False) + "\n"
 
 
-def report_on(path: Path, classifiers: Classifiers | None = None) -> Report:
-    """Returns every training run below a directory, or of a file of summaries, judged. BadInput as in `runs_at` and in
-    `group_runs`."""
-    found = runs_at(path, classifiers)
+def report_on(path: Path) -> Report:
+    """Returns every training run below a directory, or of a file of summaries, judged. BadInput as in `runs_at` and
+    in `group_runs`."""
+    found = runs_at(path)
     groups = group_runs(found.runs)
     remarks = [f"left out: {run}: {why}" for run, why in found.left_out]
     if is_summary(path):
@@ -117,8 +117,8 @@ def _not_known(run: Run) -> list[str]:
 
 
 def output(report: Report, require: Sequence[str]) -> Output:
-    """Returns what is written and printed of a report; `require`: verdicts that decide the exit code, all of them where
-    empty."""
+    """Returns what is written and printed of a report; `require`: verdicts that decide the exit code, all of them
+    where empty."""
     figures = all_plots(report.groups)
     verdicts = [line.verdict for line in report.lines]
     names = {v.name.split()[0] for v in verdicts}

@@ -36,8 +36,8 @@ def per_arm(groups: Sequence[RunGroup]) -> Table:
 
 
 def against(arm: str, group: RunGroup, runs: Sequence[Run]) -> tuple[dict[str, dict[int, float]], list[Run], list[str]]:
-    """Returns a group minus another arm in percentage points over the last 10 steps, by rate and seed; the runs of both; and
-    why a seed is left out: it has no run of `arm` that differs in nothing but what the arms are about."""
+    """Returns a group minus another arm in percentage points over the last 10 steps, by rate and seed; the runs of
+    both; and why a seed is left out: it has no run of `arm` that differs in nothing but what the arms are about."""
     theirs, refused = reference(arm, group, runs)
     pairs = {run.seed: (run, theirs[run.seed]) for run in group.runs if run.seed in theirs}
     lacking = [run.seed for run in group.runs if run.seed not in {*pairs, *refused}]
@@ -69,8 +69,8 @@ def held_out_rate(run: Run, done: int, rate: str) -> float | None:
 
 
 def held_out(groups: Sequence[RunGroup]) -> list[Table]:
-    """Held-out evaluations before the first step and after the last, and the change, mean over runs. Empty without any. A
-    change of a run is known where both are of the same rollouts."""
+    """Held-out evaluations before the first step and after the last, and the change, mean over runs. Empty without
+    any. A change of a run is known where both are of the same rollouts."""
     body, used = [], []
     for group in groups:
         runs = [run for run in group.runs if {0, run.steps} <= run.evals.keys()]
@@ -91,7 +91,7 @@ def held_out(groups: Sequence[RunGroup]) -> list[Table]:
 
 
 def mechanisms(groups: Sequence[RunGroup]) -> list[Table]:
-    """Pure-hack rate of each mechanism over the last 10 steps, of runs of a world with a classifier."""
+    """Pure-hack rate of each mechanism over the last 10 steps, where it was read."""
     runs = [run for group in groups for run in group.runs if run.mechanisms is not None]
     names = sorted({name for run in runs for name in run.mechanisms or ()})
     body = []

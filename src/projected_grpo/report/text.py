@@ -1,8 +1,7 @@
 """How tables, numbers and verdicts are written: for a terminal, and as markdown (style `github`).
 
-Rates are in percent, differences in percentage points, runs as mean ± standard error over seeds; where arms are compared,
-the two-sided 95 % interval of the mean (paired t). `-`: not known, or one seed.
-"""
+Rates are in percent, differences in percentage points, runs as mean ± standard error over seeds; where arms are
+compared, the two-sided 95 % interval of the mean (paired t). `-`: not known, or one seed."""
 
 import textwrap
 from collections.abc import Collection, Iterable, Sequence

@@ -1,8 +1,8 @@
-"""What `just probe-uat` reports: verdicts, kinds of rollouts, effect sizes for V and for another V, remarks. As numbers
-(`uat`), as a summary of one screen (`summary`), and as all tables (`printout`).
+"""What `just probe-uat` reports: verdicts, kinds of rollouts, effect sizes for V and for another V, remarks. As
+numbers (`uat`), as a summary of one screen (`summary`), and as all tables (`printout`).
 
-Everything comes from step rows. The verdicts are those of verdicts/probe.py; nothing here moves a threshold or an exit code.
-"""
+Everything comes from step rows. The verdicts are those of verdicts/probe.py; nothing here moves a threshold or an
+exit code."""
 
 import json
 import textwrap
@@ -59,7 +59,8 @@ class Uat:
     """Hack-ward fraction of the gradients that were left as they are: along V, along the random V, and what a random
     direction of V's rank is expected to show."""
     captured: float | None
-    """Lower end (95 %) of cos_in of V minus that of the random V, over problems; None without one, or of few problems."""
+    """Lower end (95 %) of cos_in of V minus that of the random V, over problems; None without one, or of few
+    problems."""
 
 
 def uat(replays: Mapping[str, Steps]) -> Uat:
@@ -111,7 +112,8 @@ def separation(contrast: Contrast, by_v: Mapping[str, Sequence[Row]]) -> Separat
 
 
 def remarks(found: Uat) -> list[str]:
-    """Returns what the numbers do not let one conclude, a line each. No verdict and no exit code depends on a remark."""
+    """Returns what the numbers do not let one conclude, a line each. No verdict and no exit code depends on a
+    remark."""
     lines = []
     if not any(b["rollouts"] for b in found.buckets if b["kind"] != CLEAN):
         lines.append(

@@ -4,9 +4,8 @@ GrowingDecoder  the cache grows by a position a token and attention reads just w
 FixedDecoder    every tensor keeps its place and size for `FIXED_ROOM` tokens, so that a GPU replays one CUDA graph instead
                 of a thousand small kernels that Python launches; attention reads the empty positions too, masked out
 
-Both start from the prompts, each prefilled once and its cache repeated for its group. Prompts are padded on the left, so all
-rows end at the same position. For use under no_grad, in eval mode.
-"""
+Both start from the prompts, each prefilled once and its cache repeated for its group. Prompts are padded on the left,
+so all rows end at the same position. For use under no_grad, in eval mode."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -66,7 +65,8 @@ def roomy_cache(config: Any) -> DynamicCache:
 def prefill(
     loaded: LoadedModel, prompts: Sequence[Sequence[int]], multiple: int = 1
 ) -> tuple[DynamicCache, Bool[Tensor, "p t"], Float[Tensor, "p v"]]:
-    """Returns the prompts' keys and values, which of their positions are no padding, and the logits of the next token."""
+    """Returns the prompts' keys and values, which of their positions are no padding, and the logits of the next
+    token."""
     ids, mask = left_padded(prompts, loaded.pad_id, loaded.model.device, multiple)
     cache = roomy_cache(loaded.model.config)
     out = loaded.model(
@@ -145,8 +145,8 @@ class FixedLayer(DynamicLayer):
 
 
 class FixedDecoder:
-    """As above, in tensors that stay where they are. On a CUDA device a step is the replay of a graph. A prompt's keys are
-    kept once for its group; the cache holds what is sampled."""
+    """As above, in tensors that stay where they are. On a CUDA device a step is the replay of a graph. A prompt's
+    keys are kept once for its group; the cache holds what is sampled."""
 
     drop_below = 0.5
 
@@ -245,8 +245,8 @@ def captured(forward: Callable[[], Tensor]) -> Callable[[], Tensor]:
 def decoder_for(
     loaded: LoadedModel, prompts: Sequence[Sequence[int]], group_size: int
 ) -> GrowingDecoder | FixedDecoder:
-    """The faster one on the model's device. Sliding windows keep another cache, and other attention than torch's knows
-    nothing of prompts that are shared: theirs grow."""
+    """The faster one on the model's device. Sliding windows keep another cache, and other attention than torch's
+    knows nothing of prompts that are shared: theirs grow."""
     config = loaded.model.config
     plain = all(type(layer) is RoomyLayer for layer in roomy_cache(config).layers)
     fixed = loaded.model.device.type == "cuda" and plain and config._attn_implementation in (PACKED, FUSED)

@@ -1,13 +1,14 @@
 """Which token comes next: probabilities, and the randomness that chooses among them.
 
-The randomness of a completion depends on its prompt's key and its place in the group, and on nothing that has a state.
+The randomness of a completion depends on its prompt's key and its place in the group, and on nothing that has a
+state.
 
-Top-p by rejection: a token is drawn from all of them, and only a row whose token fell outside the nucleus is sorted and
-drawn again, from the nucleus alone. That is the truncated distribution exactly, and the sort of the vocabulary, a quarter of
-a step of decoding before, is left to about 1 - top_p of the rows. The second draw has another random number (`second`).
-Where inside its token's interval `u` fell would be one too, but a token of mass 1e-4 makes ten thousand times more of every
-rounding, and of two runs that are the same to rounding (one process and three) one would soon read on from another token.
-"""
+Top-p by rejection: a token is drawn from all of them, and only a row whose token fell outside the nucleus is sorted
+and drawn again, from the nucleus alone. That is the truncated distribution exactly, and the sort of the vocabulary, a
+quarter of a step of decoding before, is left to about 1 - top_p of the rows. The second draw has another random
+number (`second`). Where inside its token's interval `u` fell would be one too, but a token of mass 1e-4 makes ten
+thousand times more of every rounding, and of two runs that are the same to rounding (one process and three) one would
+soon read on from another token."""
 
 import hashlib
 from collections.abc import Sequence
@@ -33,8 +34,8 @@ class SamplingParams:
 
 
 def uniforms(keys: Sequence[str], group_size: int, max_new: int) -> Float[Tensor, "b t"]:
-    """The random numbers of every completion, in [0, 1): one row each, groups one after the other, one column per token.
-    On the CPU, so that they are the same on every device."""
+    """The random numbers of every completion, in [0, 1): one row each, groups one after the other, one column per
+    token. On the CPU, so that they are the same on every device."""
     groups = []
     for key in keys:
         seed = int.from_bytes(hashlib.sha256(key.encode()).digest()[:8], "little", signed=True)
@@ -46,8 +47,8 @@ def uniforms(keys: Sequence[str], group_size: int, max_new: int) -> Float[Tensor
 def draw(
     logits: Float[Tensor, "b v"], params: SamplingParams, u: Float[Tensor, " b"]
 ) -> tuple[Int[Tensor, " b"], Float[Tensor, " b"]]:
-    """One token per row, decided by `u` (float64), and its log-probability at the sampling temperature, before top-k and
-    top-p. Top-k first, then top-p of what it leaves."""
+    """One token per row, decided by `u` (float64), and its log-probability at the sampling temperature, before top-k
+    and top-p. Top-k first, then top-p of what it leaves."""
     scaled = logits.float() / params.temperature
     logp = scaled.log_softmax(1)
     probs = top_k_probs(scaled, params.top_k) if params.top_k else logp.exp()
@@ -62,8 +63,8 @@ def draw(
 
 
 def second(u: Float[Tensor, " b"]) -> Float[Tensor, " b"]:
-    """The lower half of the 53 random bits of `u`, as a number in [0, 1). The upper half alone decides the first token,
-    but for the 2**-26 around a boundary, so this one is independent of it; no arithmetic here rounds."""
+    """The lower half of the 53 random bits of `u`, as a number in [0, 1). The upper half alone decides the first
+    token, but for the 2**-26 around a boundary, so this one is independent of it; no arithmetic here rounds."""
     return (u * 2**26).frac()
 
 
@@ -76,9 +77,8 @@ def top_k_probs(logits: Float[Tensor, "b v"], top_k: int) -> Float[Tensor, "b v"
 def nucleus(probs: Float[Tensor, "b v"], top_p: float) -> Float[Tensor, "b v"]:
     """The probabilities of the likeliest tokens that together have `top_p` of the mass, 0 elsewhere; not normalised.
 
-    A token is inside when what is likelier than itself has less than top_p, so equal tokens are in or out together (which
-    matters in bfloat16, where many are equal), and the likeliest always is.
-    """
+    A token is inside when what is likelier than itself has less than top_p, so equal tokens are in or out together
+    (which matters in bfloat16, where many are equal), and the likeliest always is."""
     ordered = probs.sort(dim=1, descending=True).values
     inside: Bool[Tensor, "b v"] = ordered.cumsum(1) - ordered < top_p
     least = ordered.gather(1, inside.sum(1, keepdim=True) - 1)
@@ -88,15 +88,14 @@ def nucleus(probs: Float[Tensor, "b v"], top_p: float) -> Float[Tensor, "b v"]:
 def invert(probs: Float[Tensor, "b v"], u: Float[Tensor, " b"]) -> Int[Tensor, " b"]:
     """The token where the cumulative distribution passes `u`. `probs` need not be normalised.
 
-    In two levels: which block of the vocabulary, then where inside it, so that one block alone is added up in float64. A
-    block's sum is rounded as `probs` themselves are, for all its tokens alike.
-    """
+    In two levels: which block of the vocabulary, then where inside it, so that one block alone is added up in
+    float64. A block's sum is rounded as `probs` themselves are, for all its tokens alike."""
     blocks = pad(probs, (0, -probs.shape[1] % BLOCK)).unflatten(1, (-1, BLOCK))
     sums = blocks.sum(2).double()
     block, inside = _passed(sums, u)
     chosen = blocks[torch.arange(len(u), device=u.device), block].double()
-    place, _ = _passed(chosen, inside)
-    return block * BLOCK + place
+    index, _ = _passed(chosen, inside)
+    return block * BLOCK + index
 
 
 def _passed(masses: Float[Tensor, "b n"], u: Float[Tensor, " b"]) -> tuple[Int[Tensor, " b"], Float[Tensor, " b"]]:
@@ -105,6 +104,6 @@ def _passed(masses: Float[Tensor, "b n"], u: Float[Tensor, " b"]) -> tuple[Int[T
     total = ends[:, -1:]
     at = torch.minimum(u[:, None] * total, torch.nextafter(total, torch.zeros_like(total)))
     # NaN is nowhere: the sampler sees it
-    place = torch.searchsorted(ends, at, right=True).clamp(max=masses.shape[1] - 1)
-    rest = (at - pad(ends, (1, 0)).gather(1, place)) / masses.gather(1, place)
-    return place.squeeze(1), rest.squeeze(1).clamp(0, 1 - 2**-53)
+    index = torch.searchsorted(ends, at, right=True).clamp(max=masses.shape[1] - 1)
+    rest = (at - pad(ends, (1, 0)).gather(1, index)) / masses.gather(1, index)
+    return index.squeeze(1), rest.squeeze(1).clamp(0, 1 - 2**-53)

@@ -39,10 +39,9 @@ def sample_tokens(
 ) -> list[Sampled]:
     """`group_size` completions per prompt, groups one after the other. One key per prompt decides its draws.
 
-    A completion ends with its first end-of-sequence token, or after max_new tokens. Rows that have ended leave the batch, a
-    good part of it at a time. `on_ended` gets each completion by its place in that list, some at a time, while others are
-    still being sampled. Raises NonFinite where logits are not finite.
-    """
+    A completion ends with its first end-of-sequence token, or after max_new tokens. Rows that have ended leave the
+    batch, a good part of it at a time. `on_ended` gets each completion by its place in that list, some at a time,
+    while others are still being sampled. Raises NonFinite where logits are not finite."""
     sampled: dict[int, Sampled] = {}
     with torch.no_grad(), packed_queries(loaded.model):
         decoder = decoder_for(loaded, prompts, group_size)
@@ -101,19 +100,19 @@ def sample_rollouts(
     source: Source,
     on_ended: Callable[[Sequence[Rollout]], None] = lambda _: None,
 ) -> list[tuple[Rollout, ...]]:
-    """One tuple of `group_size` rollouts per prompt. One key per prompt decides its draws. `on_ended` gets every rollout,
-    some at a time, while others are still being sampled."""
+    """One tuple of `group_size` rollouts per prompt. One key per prompt decides its draws. `on_ended` gets every
+    rollout, some at a time, while others are still being sampled."""
     rollouts: dict[int, Rollout] = {}
 
     def finish(ended: Mapping[int, Sampled]) -> None:
-        for place, (ids, logps) in ended.items():
-            which, sample = divmod(place, group_size)
+        for index, (ids, logps) in ended.items():
+            which, sample = divmod(index, group_size)
             prompt, text = prompts[which], loaded.tokenizer.decode(ids, skip_special_tokens=True)
-            rollouts[place] = Rollout(
+            rollouts[index] = Rollout(
                 prompt.problem_id, sample, source, prompt.text, text, prompt.ids, tuple(ids),
                 truncated=not ids or ids[-1] not in loaded.eos_ids, behaviour_logps=tuple(logps),
             )  # fmt: skip
-        on_ended([rollouts[place] for place in ended])
+        on_ended([rollouts[index] for index in ended])
 
     sample_tokens(loaded, [p.ids for p in prompts], group_size, params, keys, finish)
     starts = range(0, len(rollouts), group_size)

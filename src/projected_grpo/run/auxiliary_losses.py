@@ -2,9 +2,8 @@
 
     auxiliary = auxiliary_losses(config, ...);  auxiliary.at(step, groups);  auxiliary.after(step, channels)
 
-They read of a rollout what the policy loss reads (`Group.samples`): tokens, reward, log-probabilities. Draws are functions
-of the seed and the step, so only TAID's target has a state.
-"""
+They read of a rollout what the policy loss reads (`Group.samples`): tokens, reward, log-probabilities. Draws are
+functions of the seed and the step, so only TAID's target has a state."""
 
 import dataclasses
 import re
@@ -26,16 +25,17 @@ from projected_grpo.channels.trace_dpo import DPO, SIMPO
 from projected_grpo.config import PEER, TrainConfig
 from projected_grpo.data.live import render_all
 from projected_grpo.data.preferences import Preferences, read_preferences
-from projected_grpo.data.problems import schedule
+from projected_grpo.data.problems import load_problems, schedule
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.model.load import LoadedModel
-from projected_grpo.parallel import ALONE, World
+from projected_grpo.parallel import ALONE, Ranks
 from projected_grpo.prompts import Messages, from_chat, messages_for, render, with_attempt, without_specials
 from projected_grpo.records import Group, Problem
 from projected_grpo.worlds.models import load_model
 
 SUCCESS = 1.0
-"""A reward from which on an attempt is shown to its peers' teacher (TRL 1.16.0, SDPOConfig.success_reward_threshold)."""
+"""A reward from which on an attempt is shown to its peers' teacher (TRL 1.16.0,
+SDPOConfig.success_reward_threshold)."""
 SCHEDULE = taid.Schedule()
 Ids = tuple[int, ...]
 
@@ -45,7 +45,7 @@ class AuxiliaryLosses:
     """The auxiliary losses of a run; by default all weights are 0."""
 
     config: TrainConfig = field(default_factory=TrainConfig)
-    world: World = ALONE
+    ranks: Ranks = ALONE
     hinted: Callable[[Group, int], Ids | None] = lambda group, i: None  # noqa: ARG005
     """The prompt that the teacher of hint distillation reads for the i-th rollout of a group; None: there is none."""
     pairs: Sequence[ActionPair] = ()
@@ -71,7 +71,7 @@ class AuxiliaryLosses:
             out.append(HintDistill(c.alpha, hinted, options, c.distill_teacher, len(fresh)))
         if c.trace_weight:
             chosen = schedule(len(self.pairs), min(c.trace_batch, len(self.pairs)), step, c.stream)
-            pairs = self.world.share([self.pairs[i] for i in chosen])
+            pairs = self.ranks.share([self.pairs[i] for i in chosen])
             out.append(TraceDPO(c.trace_weight, pairs, SIMPO if c.trace_loss == "simpo" else DPO))
         if c.taid_weight:
             plain = [Hinted(s.prompt_ids, s.prompt_ids, s.completion_ids) for _, _, s in fresh]
@@ -97,16 +97,14 @@ class AuxiliaryLosses:
             self.progress = taid.Progress(*state["taid"].tolist())
 
 
-def auxiliary_losses(
-    c: TrainConfig, loaded: LoadedModel, prompt_setup: str, world: World, problems: Sequence[Problem],
-    held_out: Sequence[Problem],
-) -> AuxiliaryLosses:  # fmt: skip
-    """Loads what the auxiliary losses need; without a weight above 0 nothing is read. `problems`: those of the run.
-    `prompt_setup`: the one that the student trains on. `held_out`: problems that no pair may be of.
+def auxiliary_losses(c: TrainConfig, loaded: LoadedModel, prompt_setup: str, ranks: Ranks) -> AuxiliaryLosses:
+    """Loads what the auxiliary losses need; without a weight above 0 nothing is read. `prompt_setup`: the one that
+    the student trains on.
 
     Raises BadInput on a hint that does not fit a problem, and as `action_pairs`, `check_held_out` and `load_model`.
     """
-    out = AuxiliaryLosses(c, world)
+    out = AuxiliaryLosses(c, ranks)
+    problems = load_problems(c.problems) if c.alpha else ()
     if c.alpha and c.distill_hint == PEER:
         messages = {p.problem_id: from_chat(messages_for(p.messages, c.hint, prompt_setup)) for p in problems}
         out.hinted = partial(after_peer, loaded, messages)
@@ -115,14 +113,14 @@ def auxiliary_losses(
         prompts = {p.problem_id: p.ids for p in render_all(setting, loaded, problems)}
         out.hinted = lambda group, _: prompts[group.problem_id]
     if c.trace_weight:
-        found = world.from_first(lambda: read_preferences(c.trace_pairs))
+        found = ranks.on_rank0(lambda: read_preferences(c.trace_pairs))
         out.pairs = action_pairs(found, loaded, f"--trace-pairs {c.trace_pairs}")
         out.facts["pairs_sha256"] = found.sha256
-        check_held_out(out.pairs, loaded, held_out)
+        check_held_out(out.pairs, loaded, load_problems(c.eval_problems) if c.eval_every else ())
         logger.info(f"trace DPO: {len(out.pairs)} pairs of {found.traces} traces from {c.trace_pairs}")
     if c.taid_weight:
-        place = str(loaded.model.device)
-        made = world.by_turns(lambda: load_model(c.model, c.dtype, place, c.base_seed, c.cache, c.teacher))
+        device = str(loaded.model.device)
+        made = ranks.in_rank_order(lambda: load_model(c.model, c.dtype, device, c.base_seed, c.cache, c.teacher))
         out.teacher, out.facts["taid_teacher_hash"] = made.model, made.weights_hash
     return out
 
@@ -133,25 +131,19 @@ def after_peer(loaded: LoadedModel, messages: Mapping[str, Messages], group: Gro
     paid = [j for j, reward in enumerate(group.rewards) if reward >= SUCCESS and j != i]
     if not paid:
         return None
-    # Without special tokens: they could end the user's turn. Behind the hint, which would rewrite the attempt's words.
+    # Without special tokens: they could end the user's turn. Behind the hint, which would rewrite the attempt's
+    # words.
     attempt = without_specials(loaded.tokenizer, group.rollouts[paid[0]].completion)
     shown = with_attempt(messages[group.problem_id], attempt)
-    place = f"problem {group.problem_id}"
-    _, ids = render(shown, "none", "no_intervention", loaded.tokenizer, sys.maxsize, 0, place)
+    where = f"problem {group.problem_id}"
+    _, ids = render(shown, "none", "no_intervention", loaded.tokenizer, sys.maxsize, 0, where)
     return ids if len(ids) + len(group.rollouts[i].completion_ids) <= loaded.context else None
 
 
-def never_on(rows: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Returns the losses of a run's rows that had no gradient at any of its steps."""
-    found = [row["channels"] or {} for row in rows]
-    names = dict.fromkeys(name for channels in found for name in channels)
-    return [name for name in names if not any(channels[name]["grad_norm"] for channels in found if name in channels)]
-
-
 def check_held_out(pairs: Sequence[ActionPair], loaded: LoadedModel, held_out: Iterable[Problem]) -> None:
-    """Raises BadInput where a pair is of a held-out problem: the evaluation would be of what trace DPO was taught. Problems
-    are recognised by what no hint rewrites in their last user message, so that no hint, prompt set-up, later turn or
-    spacing hides one."""
+    """Raises BadInput where a pair is of a held-out problem: the evaluation would be of what trace DPO was taught.
+    Problems are recognised by what no hint rewrites in their last user message, so that no hint, prompt set-up, later
+    turn or spacing hides one."""
     decode = partial(loaded.tokenizer.decode, clean_up_tokenization_spaces=False)
     texts = [one_spaced(decode((*pair.prompt_ids, *pair.chosen_ids, *pair.rejected_ids))) for pair in pairs]
     hints = "|".join(re.escape(hint.old) for hint in HINTS.values() if hint.old)
@@ -170,17 +162,17 @@ def one_spaced(text: str) -> str:
     return " ".join(text.split())
 
 
-def action_pairs(found: Preferences, loaded: LoadedModel, place: str) -> list[ActionPair]:
-    """Returns stored pairs as token ids: texts are tokenised here, once; ids stay as they are. Raises BadInput on those of
-    another tokenizer, or longer than the context."""
+def action_pairs(found: Preferences, loaded: LoadedModel, source: str) -> list[ActionPair]:
+    """Returns stored pairs as token ids: texts are tokenised here, once; ids stay as they are. Raises BadInput on
+    those of another tokenizer, or longer than the context."""
     if found.tokenizer_hash not in (None, loaded.tokenizer_hash):
         raise BadInput(
-            f"{place}: token ids of tokenizer {found.tokenizer_hash}, this model's is {loaded.tokenizer_hash}; make the "
+            f"{source}: token ids of tokenizer {found.tokenizer_hash}, this model's is {loaded.tokenizer_hash}; make the "
             "pairs with this model's, or of texts"
         )
     out = []
     for i, pair in enumerate(found.pairs):
-        prompt, sides, where = pair.prompt, (pair.chosen, pair.rejected), f"{place}, pair {i}"
+        prompt, sides, where = pair.prompt, (pair.chosen, pair.rejected), f"{source}, pair {i}"
         if not pair.of_ids:
             sides = tuple(map(loaded.answer_ids, sides))
             _, prompt = render(prompt, "none", "no_intervention", loaded.tokenizer, sys.maxsize, 0, where)

@@ -14,7 +14,8 @@ from projected_grpo.ledger import errors
 from projected_grpo.ledger.console import start_log
 from projected_grpo.ledger.errors import BadInput, fail
 
-# Both are read when torch is loaded. OpenMP's threads would wait in a busy loop, which takes the cores from other work.
+# Both are read when torch is loaded. OpenMP's threads would wait in a busy loop, which takes the cores from other
+# work.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 # Else MKL's results may depend on where in memory a matrix lies, and the same run gives other bits each time.
 os.environ.setdefault("MKL_CBWR", "AUTO,STRICT")
@@ -24,8 +25,8 @@ HELP = {"-h", "--help"}
 
 
 def parse(presets: Mapping[str, P], description: str, args: list[str] | None = None) -> P:
-    """Returns the preset that the first word names, with the fields that follow. tyro prints their --help, and exits with
-    code 2 on an unknown field or value. BadInput on an unknown preset, and as in `validate`."""
+    """Returns the preset that the first word names, with the fields that follow. tyro prints their --help, and exits
+    with code 2 on an unknown field or value. BadInput on an unknown preset, and as in `validate`."""
     name, *options = words(args) or [""]
     names = ", ".join(presets)
     if name in HELP:
@@ -43,7 +44,8 @@ def parse(presets: Mapping[str, P], description: str, args: list[str] | None = N
 
 
 def words(args: list[str] | None) -> list[str]:
-    """Returns the words of a command line (None: this process's), with `~` and `--out=~/run` expanded as a shell would."""
+    """Returns the words of a command line (None: this process's), with `~` and `--out=~/run` expanded as a shell
+    would."""
 
     def expanded(word: str) -> str:
         flag, equals, value = word.partition("=") if word.startswith("--") else ("", "", word)
@@ -75,8 +77,8 @@ ERRORS = (errors.NonFinite, errors.BrokenWorld, errors.Unfinished, errors.JudgeF
 
 
 def run(main: Callable[[], int | None], *, on_interrupt: str = "interrupted") -> None:
-    """Calls `main` and exits with its code. Bad input is one line and 2; what broke the run (ERRORS) one line and 1; Ctrl-C
-    says `on_interrupt`, 130."""
+    """Calls `main` and exits with its code. Bad input is one line and 2; what broke the run (ERRORS) one line and 1;
+    Ctrl-C says `on_interrupt`, 130."""
     start_log()
     try:
         code = main() or 0
@@ -98,8 +100,8 @@ def run(main: Callable[[], int | None], *, on_interrupt: str = "interrupted") ->
 
 
 def call(script: str, *args: object, verdict: bool = False) -> int:
-    """Runs scripts/SCRIPT.py in this process, as its command would, and returns its exit code: torch is imported once for
-    all. Another code than 0 (or, of a `verdict`, 1 and 3) ends this process with it."""
+    """Runs scripts/SCRIPT.py in this process, as its command would, and returns its exit code: torch is imported once
+    for all. Another code than 0 (or, of a `verdict`, 1 and 3) ends this process with it."""
     path = f"scripts/{script}.py"
     before, sys.argv = sys.argv, [path, *map(str, args)]
     print(f"\n── {' '.join(sys.argv)} ──", flush=True)

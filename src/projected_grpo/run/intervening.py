@@ -1,5 +1,5 @@
-"""Fills what an arm's intervention reads: `Setup` before the first step, `StepContext` at every step. Ground truth reaches
-oracles only; a judge is handed the texts of rollouts, and nothing else of them."""
+"""Fills what an arm's intervention reads: `Setup` before the first step, `StepContext` at every step. Ground truth
+reaches oracles only; a judge is handed the texts of rollouts, and nothing else of them."""
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
@@ -18,10 +18,11 @@ from projected_grpo.data.vhack_meta import pairs_of
 from projected_grpo.interventions.base import Contrast, Intervention, PromptIds, Setup, StepContext
 from projected_grpo.interventions.judges import Judge, YesNo, command_judge
 from projected_grpo.ledger.errors import BadInput
+from projected_grpo.losses import AUXILIARY
 from projected_grpo.model.hidden import mean_hidden
 from projected_grpo.model.load import LoadedModel
-from projected_grpo.prompts import PROMPT_SETUPS
 from projected_grpo.records import Group
+from projected_grpo.run.policy import Policy
 from projected_grpo.vhack import Extraction, VBasis
 from projected_grpo.worlds.models import load_model
 
@@ -33,9 +34,9 @@ def intervention_class(arm: Arm) -> type[Intervention]:
     known = {"prompt", *(field.name for of in (Setup, StepContext) for field in fields(of))}
     if unknown := set(arm.sees) - known:
         raise BadInput(f"sees {min(unknown)!r} of --arm {arm.name}: use fields of Setup and StepContext, or prompt")
-    setups = PROMPT_SETUPS if "prompt" in arm.sees else ("",)
-    if found.prompt_setup not in setups:
-        raise BadInput(f"prompt_setup {found.prompt_setup!r} of {name}: use one of {setups}; `sees` is {arm.sees}")
+    if bool(found.system_prompt) != ("prompt" in arm.sees):
+        given = f"system_prompt {found.system_prompt!r} of {name}"
+        raise BadInput(f"{given}: an arm has one, and `prompt` among what it `sees`, or neither; it sees {arm.sees}")
     hooks = (hook for hook in vars(Intervention) if not hook.startswith("_"))
     if all(getattr(found, hook) is getattr(Intervention, hook) for hook in hooks):
         raise BadInput(f"{name} of --arm {arm.name}: overrides nothing of Intervention; name its hooks as base.py does")
@@ -43,8 +44,8 @@ def intervention_class(arm: Arm) -> type[Intervention]:
 
 
 def intervention_for(config: Gradient, loaded: LoadedModel, adapter: Adapter, v: VBasis | None) -> Intervention:
-    """Returns the arm's intervention, ready for the first step; one that changes nothing for an arm without. Raises BadInput
-    on what the intervention cannot work with."""
+    """Returns the arm's intervention, ready for the first step; one that changes nothing for an arm without. Raises
+    BadInput on what the intervention cannot work with."""
     arm = ARMS[config.arm]
     if not arm.intervention or not isinstance(config, TrainConfig):
         return Intervention()
@@ -58,7 +59,7 @@ def intervention_for(config: Gradient, loaded: LoadedModel, adapter: Adapter, v:
             prompt_state=prompt_state_of(loaded, adapter, config.token_budget),
         )
     )  # fmt: skip
-    weights = [name for name in ("alpha", "trace_weight", "taid_weight") if getattr(config, name)]
+    weights = [a.weight for a in AUXILIARY.values() if getattr(config, a.weight)]
     if found.by_prompt and weights:
         raise BadInput(
             f"{flag(weights[0])} {getattr(config, weights[0])}: --arm {arm.name} has other coordinates for every prompt, "
@@ -67,29 +68,34 @@ def intervention_for(config: Gradient, loaded: LoadedModel, adapter: Adapter, v:
     return found
 
 
-def context_of(
-    config: Gradient, groups: Sequence[Group], loaded: LoadedModel, scores: Sequence[float] = ()
-) -> StepContext:
-    """Returns what the arm's intervention reads of this process's rollouts at a step. `scores`: a judge's."""
+def context_of(config: TrainConfig, policy: Policy, groups: Sequence[Group]) -> StepContext:
+    """Returns what the arm's intervention reads of this rank's rollouts at a step; a judge has then scored them."""
     arm, rollouts = ARMS[config.arm], [r for g in groups for r in g.rollouts]
+    with policy.ranks.raise_together():
+        scores = policy.judge.scores(groups) if policy.judge else ()
     hidden = None
     if "hidden" in arm.sees:
         prompts, completions = [r.prompt_ids for r in rollouts], [r.completion_ids for r in rollouts]
-        hidden = mean_hidden(loaded, prompts, completions, config.token_budget)
-    text = tuple(r.completion for r in rollouts)
-    return StepContext(hidden=hidden, score=scores, text=text, truth=pure_hacks(groups) if arm.labels else None)
+        hidden = mean_hidden(policy.loaded, prompts, completions, config.token_budget)
+    return StepContext(
+        hidden=hidden,
+        score=scores,
+        text=tuple(r.completion for r in rollouts),
+        truth=pure_hacks(groups) if arm.labels else None,
+    )
 
 
 def pure_hacks(groups: Sequence[Group]) -> tuple[bool | None, ...]:
-    """Returns of every rollout whether it is a pure hack (hacked and not gt_pass); None without ground-truth tests."""
+    """Returns of every rollout whether it is a pure hack (hacked and not gt_pass); None without ground-truth
+    tests."""
     return tuple(None if o.gt_pass is None else o.hacked and not o.gt_pass for g in groups for o in g.outcomes)
 
 
 def prompt_state_of(
     loaded: LoadedModel, adapter: Adapter, token_budget: int
 ) -> Callable[[PromptIds], Float[Tensor, " d"]]:
-    """Returns a function of a prompt's token ids: its mean hidden state in the untrained model. Each is computed once, by
-    itself: the same bits whatever else is in a step."""
+    """Returns a function of a prompt's token ids: its mean hidden state in the untrained model. Each is computed
+    once, by itself: the same bits whatever else is in a step."""
 
     @cache
     def state(prompt_ids: PromptIds) -> Float[Tensor, " d"]:
@@ -100,8 +106,8 @@ def prompt_state_of(
 
 
 def contrast_of(config: TrainConfig, loaded: LoadedModel, v: VBasis | None) -> Contrast:
-    """Returns hidden states of the training pairs in the untrained model: of those that the run's V was made from, where it
-    has one. Raises BadInput as `pairs_of`."""
+    """Returns hidden states of the training pairs in the untrained model: of those that the run's V was made from,
+    where it has one. Raises BadInput as `pairs_of`."""
     if v is None or v.meta["control"] == "words":  # made of other pairs
         pairs, draw = load_pairs(config.pairs), 0
     else:
@@ -121,8 +127,8 @@ def judge_for(config: TrainConfig, loaded: LoadedModel, adapter: Adapter) -> Jud
         raise BadInput(f"--judge {config.judge}: names no judge; write model:NAME or command:PROGRAM ARGUMENTS")
     if kind == "command":
         return Judge(config.judge, command_judge(what), config.judge)
-    itself, place = what == config.model, str(loaded.model.device)
-    model = loaded if itself else load_model(what, config.dtype, place, config.base_seed, config.cache)
+    itself, device = what == config.model, str(loaded.model.device)
+    model = loaded if itself else load_model(what, config.dtype, device, config.base_seed, config.cache)
     ask, description = YesNo(model, config.token_budget), f"{config.judge}, weights {model.weights_hash}"
     return Judge(config.judge, ask, description, adapter.disabled if itself else nullcontext)
 
@@ -130,14 +136,14 @@ def judge_for(config: TrainConfig, loaded: LoadedModel, adapter: Adapter) -> Jud
 def added_by_teacher(config: TrainConfig, loaded: LoadedModel, adapter: Adapter) -> dict[str, Tensor]:
     """Returns the teacher's weight of every adapted Linear minus the model's, [d_out, d_in]. Raises BadInput as
     `load_model`."""
-    place = str(loaded.model.device)
-    merged = load_model(config.model, config.dtype, place, config.base_seed, config.cache, config.teacher).model
+    device = str(loaded.model.device)
+    merged = load_model(config.model, config.dtype, device, config.base_seed, config.cache, config.teacher).model
     return {name: merged.get_submodule(name).weight.detach() - layer.weight for name, layer in adapter.layers.items()}
 
 
 def change_of(config: TrainConfig, loaded: LoadedModel, adapter: Adapter) -> dict[str, Tensor]:
-    """Returns theta [n] of every module at the end of the run that --of names, minus theta at its start, which is this run's
-    too. Raises BadInput when it was trained on other weights."""
+    """Returns theta [n] of every module at the end of the run that --of names, minus theta at its start, which is
+    this run's too. Raises BadInput when it was trained on other weights."""
     start = adapter.values()
     meta = adapter.load(config.of / "adapter.safetensors")
     change = {name: p.detach() - start[name] for name, p in adapter.vectors.items()}

@@ -17,24 +17,24 @@ from projected_grpo.records import Sample
 from projected_grpo.rollout.decoding import decoder_for
 from projected_grpo.rollout.draw import SamplingParams, draw
 from projected_grpo.rollout.sample import Prompt
-from projected_grpo.run.session import Session
+from projected_grpo.run.policy import Policy
 
 
-def preflight(session: Session, config: TrainConfig, prompts: Sequence[Prompt]) -> None:
+def preflight(policy: Policy, config: TrainConfig, prompts: Sequence[Prompt]) -> None:
     """Tries both batches and logs their peaks; does nothing on a CPU. Raises BadInput if one does not fit."""
-    device = session.loaded.model.device
+    device = policy.loaded.model.device
     if device.type != "cuda":
         return
-    rows = largest_rows(prompts, config, session.loaded.pad_id)
+    rows = largest_rows(prompts, config, policy.loaded.pad_id)
     groups = min(config.prompts_per_step, max(1, config.rollout_batch // config.group_size))
     long = f"rows of {len(rows[0].prompt_ids) + config.max_new} tokens"
     check_fits(
-        lambda: train_pass(session, rows), device,
+        lambda: train_pass(policy, rows), device,
         f"--token-budget {config.token_budget}: forward and backward of {len(rows)} {long}",
         "--token-budget or --max-new, or use --gradient-checkpointing full",
     )  # fmt: skip
     check_fits(
-        lambda: sample_pass(session, config, groups, rows[0].prompt_ids), device,
+        lambda: sample_pass(policy, config, groups, rows[0].prompt_ids), device,
         f"--rollout-batch {config.rollout_batch}: sampling {groups * config.group_size} {long}",
         "--rollout-batch, --group-size or --max-new",
     )  # fmt: skip
@@ -53,27 +53,27 @@ def check_fits(work: Callable[[], None], device: torch.device, what: str, lower:
 
 
 def largest_rows(prompts: Sequence[Prompt], config: TrainConfig, pad_id: int) -> list[Sample]:
-    """Returns the largest micro-batch: rows of the longest prompt and max_new tokens, as many as the budget holds (at least
-    one)."""
+    """Returns the largest micro-batch: rows of the longest prompt and max_new tokens, as many as the budget holds (at
+    least one)."""
     prompt = max((p.ids for p in prompts), key=len)
     most = config.prompts_per_step * config.group_size
     rows = max(1, min(config.token_budget // (len(prompt) + config.max_new), most))
     return [Sample(prompt, (pad_id,) * config.max_new, 0.0, None)] * rows
 
 
-def train_pass(session: Session, rows: Sequence[Sample]) -> None:
+def train_pass(policy: Policy, rows: Sequence[Sample]) -> None:
     """Runs forward and backward of these rows, with per-sample gradients, as a training step does."""
-    learner, adapter = session.learner, session.adapter
-    with adapter.folded(), adapter.per_sample(lambda name, grads: None):  # noqa: ARG005 - the sink's signature
+    learner, adapter = policy.learner, policy.adapter
+    with adapter.merged(), adapter.per_sample(lambda name, grads: None):  # noqa: ARG005 - the sink's signature
         for _, batch in learner.batches(rows, whole=True):
-            completion_logps(learner.model, batch, session.objective.temperature).sum().backward()
+            completion_logps(learner.model, batch, policy.objective.temperature).sum().backward()
     adapter.zero_grad()
 
 
-def sample_pass(session: Session, config: TrainConfig, prompts: int, longest: Sequence[int]) -> None:
+def sample_pass(policy: Policy, config: TrainConfig, prompts: int, longest: Sequence[int]) -> None:
     """Samples the last token of `prompts` groups of the longest prompt: the cache is then at its largest."""
-    loaded, params = session.loaded, SamplingParams(1, config.temperature, config.top_p, config.top_k)
-    with session.adapter.folded(), torch.no_grad(), packed_queries(loaded.model):
+    loaded, params = policy.loaded, SamplingParams(1, config.temperature, config.top_p, config.top_k)
+    with policy.adapter.merged(), torch.no_grad(), packed_queries(loaded.model):
         decoder = decoder_for(loaded, [longest] * prompts, config.group_size)
         decoder.make_room(config.max_new)
         u = torch.zeros(len(decoder.logits), dtype=torch.float64, device=decoder.logits.device)

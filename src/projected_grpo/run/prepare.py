@@ -1,36 +1,40 @@
 """Load what a run needs: model, adapter, V. Nothing is written, so whatever is refused leaves nothing half-made."""
 
 from collections.abc import Sequence
+from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 
 import torch
 from loguru import logger
 
 from loophole_grader import isolation
-from projected_grpo.adapters.antipasto import attach_antipasto
+from projected_grpo.adapters import ADAPTERS
 from projected_grpo.adapters.base import Adapter
-from projected_grpo.adapters.lora_adapter import attach_lora
 from projected_grpo.arms import ARMS
 from projected_grpo.config import Common, Gradient, TrainConfig
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.model.checkpointing import enable_checkpointing
 from projected_grpo.model.load import LoadedModel, fixed_order, pick_device
-from projected_grpo.parallel import ALONE, World
+from projected_grpo.parallel import ALONE, Ranks
 from projected_grpo.projection import Projection
 from projected_grpo.records import Group
+from projected_grpo.run.auxiliary_losses import auxiliary_losses
+from projected_grpo.run.extraction import show_text, vhack_of
 from projected_grpo.run.intervening import intervention_for, judge_for
-from projected_grpo.run.session import Session
+from projected_grpo.run.policy import Policy
 from projected_grpo.step import Objective
 from projected_grpo.vhack import VBasis, load_vhack
-from projected_grpo.worlds.models import BUILT, load_model
+from projected_grpo.worlds.models import load_model
+from projected_grpo.worlds.registry import MODELS
 
 
-def load(config: Common, teacher: str | None = None, world: World = ALONE) -> LoadedModel:
+def load(config: Common, teacher: str | None = None, ranks: Ranks = ALONE) -> LoadedModel:
     """Returns the config's model (with `teacher`, that LoRA merged into it) on this rank's device."""
-    if config.base_seed and config.model not in BUILT:
+    if config.base_seed and config.model not in MODELS:
         raise BadInput(f"--base-seed {config.base_seed}: --model {config.model} is not built here; leave it out")
     torch.manual_seed(config.seed)
-    device = world.device(config.device)
+    device = ranks.device(config.device)
     if config.deterministic:
         fixed_order(pick_device(device))
     loaded = load_model(config.model, config.dtype, device, config.base_seed, config.cache, teacher)
@@ -47,10 +51,8 @@ def load(config: Common, teacher: str | None = None, world: World = ALONE) -> Lo
 
 def attach(config: Common, loaded: LoadedModel) -> Adapter:
     """The config's adapter on the loaded model."""
-    if config.adapter == "lora":
-        adapter = attach_lora(loaded.model, config.lora_rank, config.lora_seed)
-    else:
-        adapter = attach_antipasto(loaded.model, config.cache / "svd")
+    module, _, function = ADAPTERS[config.adapter].partition(":")
+    adapter = getattr(import_module(f"projected_grpo.adapters.{module}"), function)(loaded.model, config)
     trained = sum(adapter.sizes.values())
     logger.info(f"adapter {config.adapter}: {len(adapter.sizes)} modules, {trained:,} trainable numbers")
     return adapter
@@ -64,42 +66,53 @@ def log_isolation() -> None:
     logger.debug(f"layers: {', '.join(layers.active)}")
 
 
-def prepare(config: Gradient, world: World = ALONE) -> Session:
-    """Loads everything that a training run, or a replay of the probe, needs. Nothing is written, so whatever is refused
-    leaves nothing half-made.
+def prepare(config: Gradient, ranks: Ranks = ALONE) -> Policy:
+    """Loads everything that a training run, or a replay of the probe, trains or reads at a step. Nothing is written,
+    so whatever is refused leaves nothing half-made.
 
-    BadInput as in load_model, load_vhack and intervention_for; what needs no model, run/inputs.py has checked.
-    """
-    every, objective, judge = 1, Objective("nll"), None
-    if isinstance(config, TrainConfig):
-        every = 0 if config.meet else config.checkpoint_every
-        kl_weight = config.kl_beta if ARMS[config.arm].more_kl else config.beta
-        objective = Objective(
-            config.loss, config.max_new, config.temperature, kl_weight, config.clip_low, config.clip_high
-        )
-    loaded = world.by_turns(lambda: load(config, world=world))
-    adapter = world.by_turns(lambda: attach(config, loaded))
+    BadInput as in load_model, load_vhack, intervention_for and auxiliary_losses; what needs no model, run/inputs.py
+    has checked."""
+    loaded = ranks.in_rank_order(lambda: load(config, ranks=ranks))
+    adapter = ranks.in_rank_order(lambda: attach(config, loaded))
     logger.info(f"{config.arm}: {ARMS[config.arm].help}")
-    projection, v = projection_for(config, loaded, adapter)
+    projection, v = ranks.in_rank_order(lambda: projection_for(config, loaded, adapter))
     optimizer = torch.optim.AdamW(
         list(adapter.vectors.values()), lr=config.lr, betas=(0.9, 0.95), weight_decay=config.weight_decay
     )
     intervention = intervention_for(config, loaded, adapter, v)
-    if isinstance(config, TrainConfig) and config.judge:
-        judge = world.by_turns(lambda: judge_for(config, loaded, adapter))
-    return Session(
-        config, loaded, adapter, optimizer, objective, projection, v, every, world, intervention, judge=judge
+    policy = Policy(config, loaded, adapter, optimizer, Objective("nll"), projection, v, ranks, intervention)
+    if not isinstance(config, TrainConfig):
+        return policy
+    return replace(
+        policy,
+        objective=objective_of(config),
+        auxiliary=auxiliary_losses(config, loaded, policy.prompt_setup, ranks),
+        judge=ranks.in_rank_order(lambda: judge_for(config, loaded, adapter)) if config.judge else None,
+    )
+
+
+def objective_of(config: TrainConfig) -> Objective:
+    """Returns the policy loss of a training run."""
+    return Objective(
+        config.loss,
+        config.max_new,
+        config.temperature,
+        beta=config.kl_beta if ARMS[config.arm].more_kl else config.beta,
+        clip_low=config.clip_low,
+        clip_high=config.clip_high,
     )
 
 
 def projection_for(config: Gradient, loaded: LoadedModel, adapter: Adapter) -> tuple[Projection, VBasis | None]:
-    """Returns how V is removed and V; without --vhack neither does anything. BadInput as in load_vhack."""
-    if config.vhack == Path():
-        return Projection(), None
+    """Returns how V is removed and V; neither does anything for an arm that needs no V and was given none. BadInput
+    as in vhack_of and load_vhack."""
     arm = ARMS[config.arm]
-    v = load_vhack(config.vhack, loaded, adapter, arm.vhack, config.k_use, config.noise_floor)
+    if config.vhack == Path() and not arm.needs_v:
+        return Projection(), None
+    path = vhack_of(config, loaded, adapter)
+    v = load_vhack(path, loaded, adapter, arm.vhack, config.k_use, config.noise_floor)
     logger.info(
-        f"V: {v.directions} directions (control={v.meta['control']}, loss={v.meta['loss']}) from {config.vhack}; "
+        f"V: {v.directions} directions (control={v.meta['control']}, loss={v.meta['loss']}) from {path}; "
         f"{config.arm}: {config.recipe.description if arm.projects else 'only measured'}"
         f"{': its length alone' if arm.shrinks else ''}"
     )
@@ -108,14 +121,8 @@ def projection_for(config: Gradient, loaded: LoadedModel, adapter: Adapter) -> t
 
 
 def dump_first_batch(groups: Sequence[Group]) -> None:
-    """Logs the first rendered prompt and completion, special tokens visible, so that a wrong prompt is seen at once."""
+    """Logs the first rendered prompt and completion, special tokens visible, so that a wrong prompt is seen at
+    once."""
     r = groups[0].rollouts[0]
     show_text(f"first prompt of {len(groups)}, {len(r.prompt_ids)} tokens, as the model reads it", r.prompt)
     show_text(f"first completion, {len(r.completion_ids)} tokens, {r.source}", r.completion)
-
-
-def show_text(what: str, text: str, ends: int = 90) -> None:
-    """One line with both ends of a text to the terminal, the whole to log.txt."""
-    short = text if len(text) <= 2 * ends else f"{text[:ends]} […] {text[-ends:]}"
-    logger.info(f"{what}: {short!r}")
-    logger.debug(f"{what}:\n{text}⏎")

@@ -1,5 +1,7 @@
 """Sample a hacky teacher's pool once, replay it through the student: the two halves of probe_distill."""
 
+import time
+
 from loguru import logger
 
 from projected_grpo.config import ProbeConfig
@@ -13,12 +15,14 @@ from projected_grpo.ledger.rows import rows_of
 from projected_grpo.ledger.step_file import iter_run, step_path, write_step
 from projected_grpo.rollout.sample import prompt_batches
 from projected_grpo.run.prepare import dump_first_batch, load, log_isolation, prepare
+from projected_grpo.run.run_folder import RunFolder
+from projected_grpo.step import run_step
 from projected_grpo.verdicts.probe import t1
 
 
 def sample_pool(config: ProbeConfig) -> int:
-    """Samples n_problems groups from the merged teacher, grades them and writes one step file each. Resumed, only those
-    batches whose files are not all there are sampled: a problem's draws depend on its own key alone."""
+    """Samples n_problems groups from the merged teacher, grades them and writes one step file each. Resumed, only
+    those batches whose files are not all there are sampled: a problem's draws depend on its own key alone."""
     run = config.run_folder
     log_isolation()
     problems = load_problems(config.problems)[: config.n_problems or None]
@@ -53,18 +57,23 @@ def sample_pool(config: ProbeConfig) -> int:
 
 def replay(config: ProbeConfig) -> int:
     """Replays a pool, one group a step."""
-    session = prepare(config)
-    pool = pool_of(config.pool, config, session.loaded)[: config.n_problems or None]
+    policy = prepare(config)
+    pool = pool_of(config.pool, config, policy.loaded)[: config.n_problems or None]
     dump_first_batch(pool)
     # The two arms are only comparable on the same tokens in the same order: probe_uat compares this hash.
-    session.start(pool_hash=pool_hash(pool))
+    run = RunFolder.open(config, policy, pool_hash=pool_hash(pool))
     rows = []
-    for step in progress(range(session.next_step, len(pool)), f"replay {config.arm}"):
-        rows += session.take(step, [pool[step]], {})
-    session.finish(len(pool))
-    random = session.v is not None and session.v.meta["control"] == "random"
+    for step in progress(range(run.next_step, len(pool)), f"replay {config.arm}"):
+        began = time.perf_counter()
+        policy.set_learning_rate(step)
+        result = run_step(policy.learner, [pool[step].samples()], policy.objective, policy.projection, step=step)
+        rows += run.write(step, [pool[step]], result, {}, began)
+        run.checkpoint(step, policy)
+    if not run.finished:
+        run.finish(len(pool), policy)
+    random = policy.v is not None and policy.v.meta["control"] == "random"
     should = "near 0: V is random" if random else "above 0 for a pool that hacks, ELSE V does not see its hacks"
     cos = number(known_mean(r["cos_S_contrib"] for r in rows), digits=4, sign="+")
     said = f"{config.arm} replay: {len(pool)} groups, {len(rows)} rows; mean cos_S {cos} (SHOULD be {should})"
-    bottom_line(session.run, "🟢" if rows else "⚪", said)
+    bottom_line(run.path, "🟢" if rows else "⚪", said)
     return 0

@@ -1,9 +1,9 @@
-"""Where a training step's graded groups come from: sampled live, from the student and (`--mix base=`) from the untrained
-model, and mixed with a cached pool when there is one (`--mix teacher=`).
+"""Where a training step's graded groups come from: sampled live, from the student and (`--mix base=`) from the
+untrained model, and mixed with a cached pool when there is one (`--mix teacher=`).
 
-A cached row's ratio is against the policy that wrote it: its log-probabilities are the teacher's, recorded when the pool was
-sampled, or computed here from the merged teacher where they were not. Hand-written rows have none and count as on-policy.
-"""
+A cached row's ratio is against the policy that wrote it: its log-probabilities are the teacher's, recorded when the
+pool was sampled, or computed here from the merged teacher where they were not. Hand-written rows have none and count
+as on-policy."""
 
 import dataclasses
 import random
@@ -24,8 +24,9 @@ from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import read_manifest
 from projected_grpo.model.logprobs import completion_logps, token_batches
 from projected_grpo.records import Group, Outcome, Problem, Rollout
+from projected_grpo.rollout.sample import Prompt
+from projected_grpo.run.policy import Policy
 from projected_grpo.run.prepare import dump_first_batch, load, log_isolation
-from projected_grpo.run.session import Session
 
 GradedRow = tuple[Rollout, float, Outcome]
 DIGITS = 5
@@ -35,38 +36,19 @@ DIGITS = 5
 class GroupSource:
     """Gives the groups of any step; the same step gives the same problems and the same cached rollouts."""
 
-    def __init__(self, config: TrainConfig, session: Session) -> None:
-        self.config, self.session = config, session
+    def __init__(self, config: TrainConfig, policy: Policy) -> None:
+        """Loads problems and pool. BadInput as in `problems_of`, `teacher_pool` and `check_pool_rows`."""
+        self.config, self.policy, self.shown = config, policy, False
         log_isolation()
-        problems: Sequence[Problem] = load_problems(config.problems)
-        if Path(config.problems).is_file():
-            session.world.from_first(lambda: check_solutions([p.task for p in problems], workers=workers(config)))
-        self.prompt_setup = session.intervention.prompt_setup or config.prompt_setup
-        setting = dataclasses.replace(config, prompt_setup=self.prompt_setup)
-        self.pool = teacher_pool(setting, session)
+        setting = dataclasses.replace(config, prompt_setup=policy.prompt_setup)
+        self.pool = teacher_pool(setting, policy)
+        self.problems = problems_of(config, policy, self.pool)
         if self.pool:
-            problems = [p for p in problems if p.problem_id in self.pool]
-            self.pool = {p.problem_id: self.pool[p.problem_id] for p in problems}
-        self.problems = problems[config.replica :: config.replicas]
-        if not self.problems:
-            raise BadInput(
-                f"--problems {config.problems}: none is left; each of --replicas {config.replicas} needs one that is in "
-                f"--teacher-pool {config.teacher_pool or '(none)'}"
-            )
-        self.prompts = render_all(setting, session.loaded, self.problems)
-        wanted = config.mixed_rows["teacher"]
-        for prompt in self.prompts if self.pool else ():
-            cached, place = self.pool[prompt.problem_id].rollouts, f"problem {prompt.problem_id}"
-            if any(r.prompt_ids != prompt.ids for r in cached):  # one group, one prompt
-                raise BadInput(
-                    f"--teacher-pool {config.teacher_pool}: {place} was sampled with another prompt (another --hint or "
-                    "--prompt-setup); sample the pool with the arguments of this run"
-                )
-            if len(cached) < wanted:
-                has = f"{place} has {len(cached)} teacher rows, {wanted} are asked for"
-                raise BadInput(f"--mix {config.mix}: {has}; lower the share or --group-size")
+            self.pool = {p.problem_id: self.pool[p.problem_id] for p in self.problems}
+        self.prompts = render_all(setting, policy.loaded, self.problems)
+        check_pool_rows(self.pool, self.prompts, config)
         if config.teacher_pool not in ("", "pairs"):
-            self.pool = with_teacher_logps(self.pool, config, session)
+            self.pool = with_teacher_logps(self.pool, config, policy)
         self.tasks = {p.problem_id: p.task for p in self.problems}
         self.problems_hash = problems_hash(self.problems)
         self.pool_hash = pool_hash(self.pool.values()) if self.pool else None
@@ -75,38 +57,74 @@ class GroupSource:
         logger.info(f"{len(lengths)} problems, prompts of {min(lengths)} to {max(lengths)} tokens; each group {rows}")
 
     def groups(self, step: int) -> tuple[list[Group], dict[str, float]]:
-        """Returns the graded groups of one step (of several ranks: this one's share), and the seconds that sampling and
-        grading took."""
-        config, session = self.config, self.session
+        """Returns the graded groups of one step (of several ranks: this one's share), and the seconds that sampling
+        and grading took."""
+        with self.policy.ranks.raise_together():
+            return self._groups(step)
+
+    def _groups(self, step: int) -> tuple[list[Group], dict[str, float]]:
+        config, policy = self.config, self.policy
         chosen = schedule(len(self.problems), config.prompts_per_step, step, config.stream)
-        mine = session.world.share(list(enumerate(chosen)))  # (place in the step, problem)
+        mine = policy.ranks.share(list(enumerate(chosen)))  # (index in the step, problem)
         prompts, timing = [self.prompts[i] for _, i in mine], {"generate": 0.0, "grade": 0.0}
         parts: list[list[GradedRow]] = [[] for _ in mine]
-        # Who is sampled, with which weights, and the word that its draws are keyed by: were it the same, both would write
-        # the same before the first update.
-        adapter = session.adapter
-        for source, weights, draws in (("student", adapter.folded, "train"), ("base", adapter.disabled, "base")):
+        # Who is sampled, with which weights, and the key of its draws: with one key both would write the same text
+        # before the first update.
+        adapter = policy.adapter
+        for source, weights, draws in (("student", adapter.merged, "train"), ("base", adapter.disabled, "base")):
             if not (n := config.mixed_rows[source]):
                 continue
-            keys = [f"{draws} {config.stream} {step} {place}" for place, _ in mine]
+            keys = [f"{draws} {config.stream} {step} {index}" for index, _ in mine]
             # An arm's intervention is about the student: the untrained model writes as it is.
-            by = session.intervention if source == "student" else Intervention()
+            by = policy.intervention if source == "student" else Intervention()
             with by.training(), by.sampling(weights) as each:
                 groups, _, seconds = live_groups(
-                    config, session.loaded, prompts, self.tasks, n, keys, source, loophole=config.loophole, each=each
+                    config, policy.loaded, prompts, self.tasks, n, keys, source, loophole=config.loophole, each=each
                 )
             timing = {part: timing[part] + seconds[part] for part in timing}
             for part, group in zip(parts, groups, strict=True):
                 part += graded_rows(group)
         if n := config.mixed_rows["teacher"]:
-            for part, (place, i) in zip(parts, mine, strict=True):
+            for part, (index, i) in zip(parts, mine, strict=True):
                 cached = graded_rows(self.pool[self.problems[i].problem_id])
-                draw = random.Random(f"{config.stream} {step} {place}").sample(range(len(cached)), n)
+                draw = random.Random(f"{config.stream} {step} {index}").sample(range(len(cached)), n)
                 part += [cached[j] for j in sorted(draw)]
-        whole = [group_of(part) for part in parts]
-        if step == session.next_step and whole:
-            dump_first_batch(whole)
-        return whole, timing
+        groups = [group_of(part) for part in parts]
+        if groups and not self.shown:
+            dump_first_batch(groups)
+            self.shown = True
+        return groups, timing
+
+
+def problems_of(config: TrainConfig, policy: Policy, pool: Mapping[str, Group]) -> Sequence[Problem]:
+    """Returns the problems of this run, or of this replica: with a pool those that are in it. BadInput when none
+    remains, or when a file's canonical solution fails its own tests."""
+    problems: Sequence[Problem] = load_problems(config.problems)
+    if Path(config.problems).is_file():
+        policy.ranks.on_rank0(lambda: check_solutions([p.task for p in problems], workers=workers(config)))
+    if pool:
+        problems = [p for p in problems if p.problem_id in pool]
+    if not (mine := problems[config.replica :: config.replicas]):
+        raise BadInput(
+            f"--problems {config.problems}: none is left; each of --replicas {config.replicas} needs one that is in "
+            f"--teacher-pool {config.teacher_pool or '(none)'}"
+        )
+    return mine
+
+
+def check_pool_rows(pool: Mapping[str, Group], prompts: Sequence[Prompt], config: TrainConfig) -> None:
+    """BadInput when a pool's rows have another prompt than the run's, or are fewer than a group needs."""
+    wanted = config.mixed_rows["teacher"]
+    for prompt in prompts if pool else ():
+        cached, where = pool[prompt.problem_id].rollouts, f"problem {prompt.problem_id}"
+        if any(r.prompt_ids != prompt.ids for r in cached):  # one group, one prompt
+            raise BadInput(
+                f"--teacher-pool {config.teacher_pool}: {where} was sampled with another prompt (another --hint or "
+                "--prompt-setup); sample the pool with the arguments of this run"
+            )
+        if len(cached) < wanted:
+            has = f"{where} has {len(cached)} teacher rows, {wanted} are asked for"
+            raise BadInput(f"--mix {config.mix}: {has}; lower the share or --group-size")
 
 
 def graded_rows(group: Group) -> list[GradedRow]:
@@ -123,10 +141,10 @@ def group_of(rows: Sequence[GradedRow]) -> Group:
 # ---------------------------------------------------------------- the teacher's pool
 
 
-def teacher_pool(config: TrainConfig, session: Session) -> dict[str, Group]:
-    """Returns the run's pool by problem; empty without a --teacher-pool. BadInput as in load_pool, or when the pool was
-    sampled from the very model that is trained."""
-    folder, weights = Path(config.teacher_pool), session.loaded.weights_hash
+def teacher_pool(config: TrainConfig, policy: Policy) -> dict[str, Group]:
+    """Returns the run's pool by problem; empty without a --teacher-pool. BadInput as in load_pool, or when the pool
+    was sampled from the very model that is trained."""
+    folder, weights = Path(config.teacher_pool), policy.loaded.weights_hash
     if not config.teacher_pool:
         return {}
     sampled = config.teacher_pool != "pairs" and not published_files(folder)
@@ -135,12 +153,12 @@ def teacher_pool(config: TrainConfig, session: Session) -> dict[str, Group]:
             f"--teacher-pool {folder}: was sampled from --model {config.model} itself (weights {weights[:8]}): no teacher "
             "was merged into it; sample it again with --teacher"
         )
-    return by_problem(pool_of(config.teacher_pool, config, session.loaded), f"--teacher-pool {folder}")
+    return by_problem(pool_of(config.teacher_pool, config, policy.loaded), f"--teacher-pool {folder}")
 
 
-def with_teacher_logps(pool: Mapping[str, Group], config: TrainConfig, session: Session) -> dict[str, Group]:
-    """Returns the pool with the teacher's log-probabilities in every row. BadInput when they are missing and no --teacher is
-    named that could give them."""
+def with_teacher_logps(pool: Mapping[str, Group], config: TrainConfig, policy: Policy) -> dict[str, Group]:
+    """Returns the pool with the teacher's log-probabilities in every row. BadInput when they are missing and no
+    --teacher is named that could give them."""
     missing = [r for group in pool.values() for r in group.rollouts if r.behaviour_logps is None]
     if missing and not config.teacher:
         raise BadInput(
@@ -149,7 +167,7 @@ def with_teacher_logps(pool: Mapping[str, Group], config: TrainConfig, session: 
         )
     if not missing and config.teacher != (sampled := read_manifest(Path(config.teacher_pool))["config"]["teacher"]):
         logger.warning(f"--teacher {config.teacher}: the pool has recorded log-probabilities, of --teacher {sampled}")
-    found = iter(session.world.from_first(lambda: under_teacher(missing, config)) if missing else ())
+    found = iter(policy.ranks.on_rank0(lambda: under_teacher(missing, config)) if missing else ())
 
     def filled(r: Rollout) -> Rollout:
         known = r.behaviour_logps is not None
@@ -160,8 +178,8 @@ def with_teacher_logps(pool: Mapping[str, Group], config: TrainConfig, session: 
 
 @torch.no_grad()
 def under_teacher(rollouts: Sequence[Rollout], config: TrainConfig) -> list[tuple[float, ...]]:
-    """Returns the log-probability in nats of every completion token of each rollout under --model with --teacher merged into
-    it, at the run's temperature. BadInput as in load_model."""
+    """Returns the log-probability in nats of every completion token of each rollout under --model with --teacher
+    merged into it, at the run's temperature. BadInput as in load_model."""
     teacher = load(config, config.teacher)
     prompts, completions = [r.prompt_ids for r in rollouts], [r.completion_ids for r in rollouts]
     out: list[tuple[float, ...]] = [()] * len(rollouts)

@@ -15,8 +15,8 @@ from projected_grpo.ledger.step_file import COLUMNS, EVALUATIONS, Row, evaluatio
 
 @contextmanager
 def tracked(module: Any, run: Path) -> Generator[Callable[[int, Sequence[Row]], None]]:
-    """Yields a function that logs a step's rows, and the evaluations before it. module: trackio or wandb; None: nothing is
-    logged or read. A tracker that raises is warned of once and left alone."""
+    """Yields a function that logs a step's rows, and the evaluations before it. module: trackio or wandb; None:
+    nothing is logged or read. A tracker that raises is warned of once and left alone."""
     if module is None:
         yield lambda *_: None
         return
@@ -49,8 +49,9 @@ def tracked(module: Any, run: Path) -> Generator[Callable[[int, Sequence[Row]], 
 
 
 def numbers(run: Path, step: int, rows: Sequence[Row]) -> dict[str, float]:
-    """Returns every known number of a step: mean reward and rates of its rows, its step columns, seconds and channels; and
-    the rates of the held-out evaluations before it, as eval/hack, ... Without rows, of the evaluations alone."""
+    """Returns every known number of a step: mean reward and rates of its rows, its step columns, seconds and
+    channels; and the rates of the held-out evaluations before it, as eval/hack, ... Without rows, of the evaluations
+    alone."""
     found: dict[str, float | None] = {}
     for folder in EVALUATIONS:
         if path := evaluations_in(run, folder).get(step):

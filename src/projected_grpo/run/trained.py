@@ -27,8 +27,8 @@ def trained_adapters(run: Path, steps_done: int) -> dict[int, Path]:
 
 
 def trained_with(run: Path) -> tuple[dict[str, Any], TrainConfig]:
-    """Returns a run's manifest and the config that it was trained with. BadInput when it is no finished training run of this
-    version."""
+    """Returns a run's manifest and the config that it was trained with. BadInput when it is no finished training run
+    of this version."""
     manifest = finished_manifest(run, ("train",))
     written, usual = manifest["config"], TrainConfig()
     if odd := sorted(written.keys() - vars(usual).keys()):
@@ -62,9 +62,8 @@ class Trained:
 def load_trained(run: Path, step: int = 0, cache: Path | None = None, device: str = "cpu") -> Trained:
     """Returns the policy of a finished run, after all of its steps or after `step` of them.
 
-    BadInput when the run is not finished, that step was not kept, the model is not the one that it was trained on, or its
-    policy is no one set of weights.
-    """
+    BadInput when the run is not finished, that step was not kept, the model is not the one that it was trained on, or
+    its policy is no one set of weights."""
     manifest, config = trained_with(run)
     last = manifest["steps_done"]
     files, steps, deployed = trained_adapters(run, last), step or last, run / DEPLOYED

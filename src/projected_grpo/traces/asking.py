@@ -1,4 +1,5 @@
-"""Ask every teacher about every state: some calls at a time, within the budget, and nothing twice that has its answer."""
+"""Ask every teacher about every state: some calls at a time, within the budget, and nothing twice that has its
+answer."""
 
 import asyncio
 import json
@@ -29,11 +30,12 @@ NO_ENTRY = (openai.AuthenticationError, openai.PermissionDeniedError, openai.Not
 def ask_all(
     states: Sequence[State], teachers: Sequence[Teacher], config: AskConfig, environment: Mapping[str, str]
 ) -> Folder:
-    """Returns every teacher's answer to every state, written into the folder config.out: states, answers, manifest, log.
+    """Returns every teacher's answer to every state, written into the folder config.out: states, answers, manifest,
+    log.
 
-    environment: where the keys are. BadInput on input that cannot be used; Unfinished when the run stopped before it was
-    whole (the budget, an endpoint that stays down): with --resume it goes on, and asks nothing that has its answer.
-    """
+    environment: where the keys are. BadInput on input that cannot be used; Unfinished when the run stopped before it
+    was whole (the budget, an endpoint that stays down): with --resume it goes on, and asks nothing that has its
+    answer."""
     out, keys = config.out, {t.name: environment.get(t.key_env, "").strip() if t.key_env else "none" for t in teachers}
     for t in teachers:
         if not keys[t.name]:
@@ -98,28 +100,28 @@ async def _ask(before: Folder, config: AskConfig, keys: Mapping[str, str]) -> No
                     in_a_row[answer.teacher] = in_a_row[answer.teacher] + 1 if answer.error else 0
                     if answer.error:
                         failed.append(answer)
-                        logger.warning(f"{answer.place}: no answer ({answer.error})")
+                        logger.warning(f"{answer.where}: no answer ({answer.error})")
                     if refused:
-                        why = why or BadInput(f"{answer.place}: {answer.error}; mend its url, its key or its model")
+                        why = why or BadInput(f"{answer.where}: {answer.error}; mend its url, its key or its model")
                     elif in_a_row[answer.teacher] >= DOWN_AFTER:
                         why = why or Unfinished(
-                            f"{answer.place}: {DOWN_AFTER} calls in a row had no answer, the last: {answer.error}; "
+                            f"{answer.where}: {DOWN_AFTER} calls in a row had no answer, the last: {answer.error}; "
                             "--resume goes on"
                         )
                     elif answer.usd > most:
                         why = why or Unfinished(
-                            f"{answer.place}: cost ${answer.usd}, above ${most}, the most by the price table; raise its "
+                            f"{answer.where}: cost ${answer.usd}, above ${most}, the most by the price table; raise its "
                             "overhead_tokens or change its max_tokens_field, and use another --out"
                         )
     if why or failed:
         raise why or Unfinished(
-            f"{len(failed)} calls had no answer, the first {failed[0].place}: {failed[0].error}; --resume asks them again"
+            f"{len(failed)} calls had no answer, the first {failed[0].where}: {failed[0].error}; --resume asks them again"
         )
 
 
 async def ask_one(client: openai.AsyncOpenAI, teacher: Teacher, state: State, key: str) -> tuple[Answer, bool]:
-    """Returns what the endpoint says, or why there is nothing, and whether it refuses the key or the model. What may have
-    been paid for costs its most."""
+    """Returns what the endpoint says, or why there is nothing, and whether it refuses the key or the model. What may
+    have been paid for costs its most."""
     start, refused = time.monotonic(), False
     answer = Answer(state.state_id, teacher.name, teacher.most_usd(state))
     asked: dict[str, Any] = {"messages": as_chat(state.messages), teacher.max_tokens_field: teacher.max_tokens}
@@ -147,8 +149,8 @@ async def ask_one(client: openai.AsyncOpenAI, teacher: Teacher, state: State, ke
 
 
 def fault_of(text: str, messages: Messages) -> str:
-    """Why a text is no answer, or an empty string. A server that does not find where the answer begins gives the whole chat
-    back, and a model hardly ever."""
+    """Why a text is no answer, or an empty string. A server that does not find where the answer begins gives the
+    whole chat back, and a model hardly ever."""
     text.encode()  # half a surrogate pair is no text
     first, last = messages[0][1].strip(), messages[-1][1].strip()
     if text.lstrip().startswith(first) and last in text:

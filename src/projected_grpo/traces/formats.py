@@ -1,14 +1,15 @@
 """Traces as records of other projects. An episode's reward is that of its last action.
 
 `verifiers` 0.4.0 (PyPI, 2026-10-12; prime-rl's orchestrator and `vf` tools read it): trace schema 1 (`v1/trace.py`,
-`v1/graph.py`), one `Episode` a line in traces.jsonl (`v1/utils/trace_store.py`). A turn is a call that committed one sampled
-node to the message graph. Without message spans upstream attributes all of a call's new prompt tokens to its assistant node,
-in front of the sampled ones (`_commit_turn`); so does this. Upstream rounds log-probabilities to 4 decimals; this does not.
+`v1/graph.py`), one `Episode` a line in traces.jsonl (`v1/utils/trace_store.py`). A turn is a call that committed one
+sampled node to the message graph. Without message spans upstream attributes all of a call's new prompt tokens to its
+assistant node, in front of the sampled ones (`_commit_turn`); so does this. Upstream rounds log-probabilities to 4
+decimals; this does not.
 
 `openenv` 0.10.0 (PyPI; TRL reads it): one `EpisodeRecord` a line in results.jsonl with metadata.json next to it
-(`openenv/core/harness/collect.py`). Its `messages` is what TRL's SFTTrainer reads; its `artifacts` hold a `TrainingTrace`,
-schema 1 (`core/harness/training.py`), and the `ResetResponse`, `StepRequest`s and `StepResponse`s of its environment
-(`core/env_server/types.py`): Observation, Action and StepResult on the wire.
+(`openenv/core/harness/collect.py`). Its `messages` is what TRL's SFTTrainer reads; its `artifacts` hold a
+`TrainingTrace`, schema 1 (`core/harness/training.py`), and the `ResetResponse`, `StepRequest`s and `StepResponse`s of
+its environment (`core/env_server/types.py`): Observation, Action and StepResult on the wire.
 
 tests/references/trace_formats.json has records that were made by executing both.
 """
@@ -31,8 +32,8 @@ _Record = dict[str, Any]
 
 
 def export(kind: Format, folder: Path, header: Header, traces: Iterable[Trace]) -> None:
-    """Writes traces as a file of the format in a folder. BadInput, with nothing written, when the file is there already or a
-    trace lacks what the format needs."""
+    """Writes traces as a file of the format in a folder. BadInput, with nothing written, when the file is there
+    already or a trace lacks what the format needs."""
     path = folder / FILES[kind]
     if path.exists():
         raise BadInput(f"--out {path}: exists and is never overwritten; choose another folder")

@@ -1,11 +1,11 @@
-"""Traces of a finished run, from its step files: each rollout is a trace of one turn. Only the columns named here are read;
-none of them is a label.
+"""Traces of a finished run, from its step files: each rollout is a trace of one turn. Only the columns named here are
+read; none of them is a label.
 
-What a step file lacks is the chat that a prompt was rendered from; that comes from the run's problems, and must stand in the
-recorded prompt. `train --keep-token-logps` has it keep the log-probability of each token; a pool always does.
+What a step file lacks is the chat that a prompt was rendered from; that comes from the run's problems, and must stand
+in the recorded prompt. `train --keep-token-logps` has it keep the log-probability of each token; a pool always does.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.files import content_hash
 from projected_grpo.ledger.folder import finished_manifest
 from projected_grpo.ledger.step_file import in_groups, iter_run
-from projected_grpo.prompts import PROMPT_SETUPS, Messages, from_chat, messages_for
+from projected_grpo.prompts import PROMPT_SETUPS, Messages, SystemPrompt, from_chat, messages_for
 from projected_grpo.traces.record import Action, Header, Step, Trace
 
 KINDS = ("train", "teacher_pool")
@@ -31,7 +31,8 @@ def traces_of_run(run: Path) -> tuple[Header, Iterator[Trace]]:
     manifest = finished_manifest(run, KINDS)
     config, header = manifest["config"], header_of(manifest)
     chats = {p.problem_id: p.messages for p in load_problems(config["problems"])}
-    return header, _traces(run, chats, header.hint)
+    own = [SystemPrompt(manifest["system_prompt"])] if "system_prompt" in manifest else []
+    return header, _traces(run, chats, header.hint, [*own, *PROMPT_SETUPS])
 
 
 def header_of(manifest: Mapping[str, Any]) -> Header:
@@ -50,13 +51,13 @@ def header_of(manifest: Mapping[str, Any]) -> Header:
     )
 
 
-def _traces(run: Path, chats: Mapping[str, Messages], hint: str) -> Iterator[Trace]:
+def _traces(run: Path, chats: Mapping[str, Messages], hint: str, known: Sequence[str]) -> Iterator[Trace]:
     for step, rows in enumerate(iter_run(run)):
         for group, row in ((i, row) for i, of_group in enumerate(in_groups(rows)) for row in of_group):
             problem, group_of = row["problem_id"], f"step {step}, group {group}"
             trace_id = f"{group_of}, sample {row['sample_id']}"
             # the chat that the prompt was rendered from: the text of each message is in it
-            setups = PROMPT_SETUPS if problem in chats else ()
+            setups = known if problem in chats else ()
             asked = [from_chat(messages_for(chats[problem], hint, setup)) for setup in setups]
             fit = [chat for chat in asked if all(content.strip() in row["prompt"] for _, content in chat)]
             if not fit:

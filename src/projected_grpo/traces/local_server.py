@@ -19,11 +19,12 @@ GRACE_S, PATIENCE_S = 10.0, 300.0
 
 @contextlib.contextmanager
 def served(folders: Sequence[Path], port: int, log: Path) -> Generator[str]:
-    """The URL of an endpoint that serves the models in these folders, for as long as the context lasts; it logs into `log`.
+    """The URL of an endpoint that serves the models in these folders, for as long as the context lasts; it logs into
+    `log`.
 
-    Greedy or sampled as each request asks, with thinking switched off in the chat template, as in every prompt of ours. A
-    model's name is str(folder). One model is loaded before the endpoint is up, and other names are refused by the server;
-    each of several at its first request. BadInput when the port is taken, or the server does not come up.
+    Greedy or sampled as each request asks, with thinking switched off in the chat template, as in every prompt of
+    ours. A model's name is str(folder). One model is loaded before the endpoint is up, and other names are refused by
+    the server; each of several at its first request. BadInput when the port is taken, or the server does not come up.
     """
     try:
         socket.create_server((HOST, port)).close()

@@ -1,14 +1,13 @@
-"""Traces of several turns: the model answers, sees what came of it as far as that is public, and tries again. A separate
-run, in chunks that a resumed one need not sample again.
+"""Traces of several turns: the model answers, sees what came of it as far as that is public, and tries again. A
+separate run, in chunks that a resumed one need not sample again.
 
 A trace ends when its evaluation function passes, after the last turn, or where the model's context has no room for
 another answer. The reward of each turn is the ordinary one. Reply and end depend on `Public` alone, as for a user who
 trusts run_tests(): if a ground-truth pass ended a trace, being asked again would tell.
 
-Ids go on from ids: what stands between an answer and the next (its end, the user's message, the generation prompt) is cut
-from the chat template behind a placeholder and tokenised alone, so no sampled token is ever tokenised again, and special
-tokens that an answer or an error message spells out in letters stay letters.
-"""
+Ids go on from ids: what stands between an answer and the next (its end, the user's message, the generation prompt) is
+cut from the chat template behind a placeholder and tokenised alone, so no sampled token is ever tokenised again, and
+special tokens that an answer or an error message spells out in letters stay letters."""
 
 import shutil
 from collections import Counter
@@ -48,7 +47,7 @@ FILE = "traces.jsonl.gz"
 class Episode:
     """A trace that goes on."""
 
-    place: int
+    index: int
     sample: int
     problem: Problem
     prompt: Prompt
@@ -64,23 +63,22 @@ def play(
     source: Source,
     policy_step: int | None = None,
 ) -> tuple[list[Trace], list[Row]]:
-    """Returns `group_size` traces of each (place, problem, prompt), and the step file's rows, in which a step is a turn.
-    `source`, `policy_step`: who acts, as in a Trace.
+    """Returns `group_size` traces of each (index, problem, prompt), and the step file's rows, in which a step is a
+    turn. `source`, `policy_step`: who acts, as in a Trace.
 
-    Fold the adapter first. Draws depend on seed, place, sample and turn alone. Raises GraderError as in `live_groups`, and
-    BadInput when the chat template leaves earlier answers out.
-    """
+    Merge the adapter first. Draws depend on seed, index, sample and turn alone. Raises GraderError as in
+    `live_groups`, and BadInput when the chat template leaves earlier answers out."""
     episodes = []
-    for place, problem, prompt in problems:
+    for index, problem, prompt in problems:
         chat = from_chat(messages_for(problem.messages, config.hint, config.prompt_setup))
-        episodes += [Episode(place, sample, problem, prompt, chat) for sample in range(config.group_size)]
+        episodes += [Episode(index, sample, problem, prompt, chat) for sample in range(config.group_size)]
     tasks = {problem.problem_id: problem.task for _, problem, _ in problems}
     out: list[Row] = []
     for turn in range(config.turns):
         going = [episode for episode in episodes if episode.stop is None]
         if not going:
             break
-        keys = [f"turns {config.seed} {e.place} {e.sample} {turn}" for e in going]
+        keys = [f"turns {config.seed} {e.index} {e.sample} {turn}" for e in going]
         prompts = [e.prompt for e in going]
         groups, verdicts, seconds = live_groups(config, loaded, prompts, tasks, 1, keys, source, loophole=True)
         values = {"timing": {**seconds, "total": sum(seconds.values())}}
@@ -107,14 +105,15 @@ def play(
     traces = []
     for e in episodes:
         assert e.stop is not None
-        group_of = f"problem {e.place}"
+        group_of = f"problem {e.index}"
         trace_id = f"{group_of}, sample {e.sample}"
         traces.append(Trace(trace_id, group_of, e.problem.problem_id, source, policy_step, e.stop, tuple(e.steps)))
     return traces, out
 
 
 def feedback(public: Public, evaluator: str, *, named: bool) -> str:
-    """Returns the user's next message. `evaluator`: name of the evaluation function; `named`: the prompt has spoken of it.
+    """Returns the user's next message. `evaluator`: name of the evaluation function; `named`: the prompt has spoken
+    of it.
 
     Short, in words that the toy world's tokenizer knows too: its model reads 256 tokens.
     """
@@ -132,8 +131,8 @@ def feedback(public: Public, evaluator: str, *, named: bool) -> str:
 
 
 def between(loaded: LoadedModel, messages: Messages, reply: str, last: int | None) -> tuple[str, tuple[int, ...]]:
-    """Returns what follows an answer up to where the next one begins: text and token ids. `last`: the answer's last token
-    where it ended by itself; its end is then not said twice.
+    """Returns what follows an answer up to where the next one begins: text and token ids. `last`: the answer's last
+    token where it ended by itself; its end is then not said twice.
 
     BadInput when the chat template leaves earlier answers out.
     """
@@ -152,8 +151,9 @@ def between(loaded: LoadedModel, messages: Messages, reply: str, last: int | Non
 
 
 def sample_traces(config: MultiTurnConfig) -> int:
-    """Samples traces of `n_problems` problems, `group_size` each, up to `turns` turns a trace, and writes them: one trace
-    file, and one step file a turn. BadInput as in load_model and load_trained, or when --trained is of another model."""
+    """Samples traces of `n_problems` problems, `group_size` each, up to `turns` turns a trace, and writes them: one
+    trace file, and one step file a turn. BadInput as in load_model and load_trained, or when --trained is of another
+    model."""
     of_base = config.trained == Path()
     run = config.run_folder
     log_isolation()
@@ -164,7 +164,7 @@ def sample_traces(config: MultiTurnConfig) -> int:
         loaded = load(config)
     else:
         found = load_trained(config.trained, cache=config.cache, device=config.device)
-        loaded, policy_step, weights = found.loaded, found.steps, found.adapter.folded()
+        loaded, policy_step, weights = found.loaded, found.steps, found.adapter.merged()
         asked, trained = ((c.model, c.base_seed, c.dtype) for c in (config, found.config))
         if asked != trained:
             text = "--trained {}: trained on --model {} --base-seed {} --dtype {}, not {} {} {}"

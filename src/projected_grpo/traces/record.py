@@ -2,8 +2,8 @@
 
     state 0 -> action 0 -> reward 0 -> state 1 = state 0 + action 0 + what the environment said -> action 1 -> ...
 
-A state's ids are what the model read, whole. Those of a later state begin with the ids of the state and the action before
-it: a trace is one sequence, and no completion is tokenised again.
+A state's ids are what the model read, whole. Those of a later state begin with the ids of the state and the action
+before it: a trace is one sequence, and no completion is tokenised again.
 
 A file is gzipped JSON lines, a header and then a trace a line. No field is optional and none can be added:
 
@@ -112,12 +112,12 @@ class Header:
     format: Literal["projected_grpo traces"] = "projected_grpo traces"
     version: Literal[2] = 2
 
-    def check_model(self, place: Path, weights_hash: str, tokenizer_hash: str) -> None:
-        """Raises BadInput when the traces of the file `place` are not of the model with these hashes."""
+    def check_model(self, where: Path, weights_hash: str, tokenizer_hash: str) -> None:
+        """Raises BadInput when the traces of the file `where` are not of the model with these hashes."""
         for name, mine in (("model_hash", weights_hash), ("tokenizer_hash", tokenizer_hash)):
             if (theirs := getattr(self, name)) != mine:
                 raise BadInput(
-                    f"{place}: its {name} is {theirs}, --model's is {mine}; use the model that it was sampled with "
+                    f"{where}: its {name} is {theirs}, --model's is {mine}; use the model that it was sampled with "
                     f"({self.model}), or {MAKE_ONE}"
                 )
 

@@ -1,5 +1,5 @@
-"""Teachers: what they cost (a TOML file, one [[teacher]] each), and the folder of what they answered, one JSON line an
-answer. The keys of their endpoints are in the environment and nowhere else."""
+"""Teachers: what they cost (a TOML file, one [[teacher]] each), and the folder of what they answered, one JSON line
+an answer. The keys of their endpoints are in the environment and nowhere else."""
 
 import json
 import tomllib
@@ -54,8 +54,8 @@ class Teacher:
         return (prompt_tokens * self.usd_per_million_in + completion_tokens * self.usd_per_million_out) / MILLION
 
     def most_usd(self, state: State) -> float:
-        """The most that one answer to a state can cost, in $: in the byte-level vocabularies of today no token is less than
-        a byte of text."""
+        """The most that one answer to a state can cost, in $: in the byte-level vocabularies of today no token is
+        less than a byte of text."""
         text = sum(len(role) + len(content.encode()) + TOKENS_PER_MESSAGE for role, content in state.messages)
         return self.usd(text + self.overhead_tokens, self.max_tokens)
 
@@ -71,9 +71,8 @@ _FILE = TypeAdapter(_File)
 def read_teachers(path: Path) -> list[Teacher]:
     """Returns the teachers of a TOML file, in its order.
 
-    BadInput, naming the file, the teacher and the field, on one without a price, on an unknown field (its value, which may
-    be a key, is not repeated), and on a teacher that is there twice: it would have two votes.
-    """
+    BadInput, naming the file, the teacher and the field, on one without a price, on an unknown field (its value,
+    which may be a key, is not repeated), and on a teacher that is there twice: it would have two votes."""
     try:
         found = _FILE.validate_python(tomllib.loads(path.read_text("utf-8-sig")), extra="forbid")
     except (OSError, ValueError) as e:
@@ -110,7 +109,7 @@ class Answer:
     """Why there is no answer; it is then asked for again."""
 
     @property
-    def place(self) -> str:
+    def where(self) -> str:
         """Whose it is, for messages."""
         return f"teacher {self.teacher!r} at state {self.state!r}"
 

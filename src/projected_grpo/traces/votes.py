@@ -1,20 +1,20 @@
-"""Preference pairs at the states of a student's traces, from the disagreement of N frozen teachers: from their rollouts of
-the same problems (`pairs_of_pools`), or from their answers at each of these states (`pairs_of_answers`).
+"""Preference pairs at the states of a student's traces, from the disagreement of N frozen teachers: from their
+rollouts of the same problems (`pairs_of_pools`), or from their answers at each of these states (`pairs_of_answers`).
 
-At a state the student did one thing and each teacher proposes one. Where more than half of the teachers propose the same,
-that is the majority's action, and
+At a state the student did one thing and each teacher proposes one. Where more than half of the teachers propose the
+same, that is the majority's action, and
 
     majority > student     where the student did something else
     student > minority     for each other action that a teacher proposed and that is not the student's
 
-Without a majority there is no pair. Two actions are the same where their texts are, white space at the end aside. No reward
-and no label is read.
+Without a majority there is no pair. Two actions are the same where their texts are, white space at the end aside. No
+reward and no label is read.
 
-Do the pairs say more than chance? A pair's number is the log-probability of the chosen action minus that of the rejected one
-in nats, each summed over its tokens: what trace DPO moves. Each pair has one that is drawn at random from the same state's
-actions. KL(pairs || random) between the two histograms is above 0 for any two finite samples, so it is read with its null:
-the same KL after the labels "pair" and "random" are dealt out again, many times, of whole blocks of pairs.
-"""
+Do the pairs say more than chance? A pair's number is the log-probability of the chosen action minus that of the
+rejected one in nats, each summed over its tokens: what trace DPO moves. Each pair has one that is drawn at random
+from the same state's actions. KL(pairs || random) between the two histograms is above 0 for any two finite samples,
+so it is read with its null: the same KL after the labels "pair" and "random" are dealt out again, many times, of
+whole blocks of pairs."""
 
 import bisect
 import math
@@ -73,11 +73,13 @@ class Voted:
     steps: int = 0
     """At which every action was whole."""
     left_out: int = 0
-    """Steps beyond those: an action was cut at its longest, has no room in the context, or a teacher was not asked."""
+    """Steps beyond those: an action was cut at its longest, has no room in the context, or a teacher was not
+    asked."""
     drawn: list[tuple[Side, Side]] = field(default_factory=list)
     """For each pair, two different actions of its state in random order."""
     elsewhere: float | None = None
-    """Of the states at which a majority agrees, the share at which it says words that it says on another problem too."""
+    """Of the states at which a majority agrees, the share at which it says words that it says on another problem
+    too."""
 
 
 def same(action: Action) -> str:
@@ -86,11 +88,11 @@ def same(action: Action) -> str:
 
 
 def pairs_at(s: Replayed) -> list[StoredPair]:
-    """Returns the pairs of one state, the majority's first, minorities by falling votes, then as they were first proposed.
+    """Returns the pairs of one state, the majority's first, minorities by falling votes, then as they were first
+    proposed.
 
-    The first of equal actions represents all. Nothing is preferred where two texts are the same tokens (a tokenizer that
-    composes accents).
-    """
+    The first of equal actions represents all. Nothing is preferred where two texts are the same tokens (a tokenizer
+    that composes accents)."""
     first = {same(action): action for action in reversed(s.teachers)}
     (top, most), *others = Counter(map(same, s.teachers)).most_common()
     student, n = same(s.student), len(s.teachers)
@@ -151,7 +153,7 @@ def pairs_of_pools(student: Path, teachers: Sequence[Path]) -> Voted:
     proposed = [by_problem(read_groups(folder), folder) for folder in teachers]
 
     def states() -> Iterator[Replayed]:
-        for place, group in enumerate(read_groups(student)):
+        for index, group in enumerate(read_groups(student)):
             there = [theirs[group.problem_id] for theirs in proposed if group.problem_id in theirs]
             if len({r.prompt_ids for g in (group, *there) for r in g.rollouts}) > 1:
                 raise BadInput(
@@ -161,7 +163,7 @@ def pairs_of_pools(student: Path, teachers: Sequence[Path]) -> Voted:
             for j, rollout in enumerate(group.rollouts):
                 sampled = (rollout, *(g.rollouts[j % len(g.rollouts)] for g in there))
                 first, *others = (Action(r.completion, r.completion_ids, None, r.truncated) for r in sampled)
-                trace = f"{place}/{group.problem_id}/{rollout.sample_id}"
+                trace = f"{index}/{group.problem_id}/{rollout.sample_id}"
                 asked = others if len(there) == len(teachers) else ()
                 yield Replayed(rollout.prompt_ids, first, asked, trace, 0, group.problem_id)
 
@@ -171,9 +173,8 @@ def pairs_of_pools(student: Path, teachers: Sequence[Path]) -> Voted:
 def pairs_of_answers(loaded: LoadedModel, traces: Iterable[Trace], answers: Folder) -> Voted:
     """Returns the pairs at every state of the traces; answers are tokenised by the student's tokenizer.
 
-    BadInput on answers that are not complete, of fewer than three teachers, or to other states than these; and on a trace
-    that the untrained model did not write, as pairs are numbered by its log-probabilities.
-    """
+    BadInput on answers that are not complete, of fewer than three teachers, or to other states than these; and on a
+    trace that the untrained model did not write, as pairs are numbered by its log-probabilities."""
     if answers.missing:
         raise BadInput(f"--answers: {len(answers.missing)} answers are missing; --resume `just ask-teachers`")
     if (n := len(answers.teachers)) < 3:
@@ -216,12 +217,12 @@ class FromRandom(NamedTuple):
 def kl_from_random(
     pairs: Sequence[float], random_ones: Sequence[float], blocks: Sequence[Hashable]
 ) -> FromRandom | None:
-    """Returns the KL of the pairs' numbers from the random pairs', with its null; None with fewer than 2 pairs per bin.
+    """Returns the KL of the pairs' numbers from the random pairs', with its null; None with fewer than 2 pairs per
+    bin.
 
-    blocks: of each pair and of the random one at the same place; a deal changes the sides of whole blocks, since numbers of
-    one block are not independent. Bins are of equal counts over both samples together; equal numbers share a bin. Each bin
-    of each histogram has half a count more, so that none is empty.
-    """
+    blocks: of each pair and of the random one at the same index; a deal changes the sides of whole blocks, since
+    numbers of one block are not independent. Bins are of equal counts over both samples together; equal numbers share
+    a bin. Each bin of each histogram has half a count more, so that none is empty."""
     if len(pairs) < 2 * BINS:
         return None
     ranked = sorted([*pairs, *random_ones])
@@ -243,8 +244,8 @@ def _kl(p: Sequence[int], q: Sequence[int]) -> float:
 
 
 def from_random(loaded: LoadedModel, found: Voted) -> FromRandom | None:
-    """Returns how far the pairs are from the random ones; None with too few pairs. Problems are dealt whole: traces of one
-    share its first state, so their pairs are not independent."""
+    """Returns how far the pairs are from the random ones; None with too few pairs. Problems are dealt whole: traces
+    of one share its first state, so their pairs are not independent."""
     sides = [((p.prompt, p.chosen), (p.prompt, p.rejected)) for p in found.pairs]
     ours, chance = margins(loaded, sides), margins(loaded, found.drawn)
     return kl_from_random(ours, chance, [found.problem_of[p.trace] for p in found.pairs])

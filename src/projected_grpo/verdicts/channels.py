@@ -1,8 +1,9 @@
 """The A/B of channels: does a channel next to GRPO raise pass@1 on held-out problems, and what does it do to hacking?
 
-Of each arm, runs with the channel against runs without it, paired by replicate, after the last step. pass@1 is the share of
-held-out rollouts that pass ground truth, under the prompt of training, as deployed; one rollout of a problem is as likely as
-any. The thresholds are docs/spec.md's: a gain of 2 pp, and a two-sided 95 % interval (paired t) above 0.
+Of each arm, runs with the channel against runs without it, paired by replicate, after the last step. pass@1 is the
+share of held-out rollouts that pass ground truth, under the prompt of training, as deployed; one rollout of a problem
+is as likely as any. The thresholds are docs/spec.md's: a gain of 2 pp, and a two-sided 95 % interval (paired t) above
+0.
 
     VALIDATED both    PARTIAL one of the two    INVALIDATED neither    NOT_EVALUABLE what is needed is missing
 """
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from projected_grpo.ledger.rates import LAST
+from projected_grpo.losses import AUXILIARY
 from projected_grpo.verdicts.comparison import OF_CHANNELS
 from projected_grpo.verdicts.conditions import removed, untested
 from projected_grpo.verdicts.effects import MIN_REPLICATES, interval
@@ -23,7 +25,7 @@ GAIN = 2.0
 ON_SHARE, ON_STEPS = 0.001, 0.1
 """A channel was on where its gradient is so much of the sum's (either sign) at so many of the steps: of
 `--distill-hint peer` few have a row."""
-WEIGHT_OF = {"hint_distill": "alpha", "trace_dpo": "trace_weight", "taid": "taid_weight"}
+WEIGHT_OF = {name: loss.weight for name, loss in AUXILIARY.items()}
 Status = Literal["VALIDATED", "PARTIAL", "INVALIDATED", "NOT_EVALUABLE"]
 PerReplicate = Mapping[int, float]
 
@@ -83,8 +85,8 @@ def _status(gain: Sequence[float]) -> tuple[Status, str]:
 
 
 def _refused(arm: str, with_it: Sequence[Run], without: Sequence[Run], pairs: int) -> Iterator[str]:
-    """Why nothing can be said: the runs of a side are no independent replicates of one setting, a channel was off, the two
-    sides differ in more than it, or nothing was solved."""
+    """Why nothing can be said: the runs of a side are no independent replicates of one setting, a channel was off,
+    the two sides differ in more than it, or nothing was solved."""
     for side in (with_it, without):
         by_seed = {arm: {run.seed: run for run in side}}
         if len(by_seed[arm]) < len(side):
@@ -129,8 +131,8 @@ def _idle(run: Run) -> Iterator[str]:
 
 
 def with_channels(runs: Sequence[Run]) -> list[list[Run]]:
-    """Returns the runs with another channel than the policy, by arm and by which channels are on and how. Of two runs of one
-    replicate and setting the first is taken: a copy is no second replicate."""
+    """Returns the runs with another channel than the policy, by arm and by which channels are on and how. Of two runs
+    of one replicate and setting the first is taken: a copy is no second replicate."""
     alike: list[list[Run]] = []
     for run in (run for run in runs if channels_of(run)):
         same = next((group for group in alike if run.arm == group[0].arm and not differ(run, group[0])), None)

@@ -2,34 +2,27 @@
 
     differences(facts_of(a), facts_of(b), but_for=OF_SEED)
 
-A comparison is about something: an arm, a seed, an adapter, V, the channels. What it is about may differ, and is a short
-set of names below the list. Whatever is not in the list may always differ.
-"""
+A comparison is about something: an arm, a seed, an adapter, V, the channels. What it is about may differ, and is a
+short set of names below the list. Whatever is not in the list may always differ."""
 
 from collections.abc import Collection, Mapping
+from dataclasses import fields
 from typing import Any
 
 from projected_grpo.arms import ARMS
+from projected_grpo.config import TrainConfig
+from projected_grpo.losses import AUXILIARY
 
-OF_CHANNEL = (
-    "alpha", "trace_weight", "taid_weight", "distill_hint", "distill_loss", "distill_teacher", "trace_batch", "trace_loss",
-)  # fmt: skip
-"""Options of the auxiliary losses; the file of pairs is known by its contents."""
-CONFIG = (
-    "arm", "seed", "model", "base_seed", "dtype", "adapter", "lora_rank", "lora_seed",
-    "problems", "hint", "prompt_setup", "max_new", "temperature", "top_p", "top_k",
-    "group_size", "prompts_per_step", "teacher_pool", "mix",
-    "loss", "beta", "kl_beta", "clip_low", "clip_high", "lr", "warmup", "weight_decay", "max_grad_norm",
-    "pairs", "k_use", "noise_floor", "gate", "project", "overshoot", "preserve_magnitude", "refresh_every",
-    "judge", "teacher", "eval_samples", "replicas", "outer_every", "outer_lr", "outer_momentum", *OF_CHANNEL,
-)  # fmt: skip
+CONFIG = tuple(of.name for of in fields(TrainConfig) if of.metadata["role"] == "setting")
+OF_DATA = tuple(loss.data for loss in AUXILIARY.values() if loss.data)
+"""Hashes of what auxiliary losses learn from."""
 V = (
     "control", "loss", "max_new", "k", "modes", "modules", "n_train", "pairs_hash", "pairs_draw", "hint", "prompt_setup",
     "v_sha256",
 )  # fmt: skip
 SHARED = (
     *(f"config.{name}" for name in CONFIG), *(f"vhack.{name}" for name in V),
-    "model_hash", "problems_hash", "eval_hash", "pool_hash", "pairs_sha256", "taid_teacher_hash", "judge", "steps done",
+    "model_hash", "problems_hash", "eval_hash", "pool_hash", *OF_DATA, "judge", "steps done",
 )  # fmt: skip
 """What two runs of a comparison must share, by the names of `facts_of`."""
 
@@ -47,7 +40,8 @@ SETTINGS: tuple[str, ...] = tuple(
     name.removeprefix("config.").replace("vhack.", "V.")
     for name in SHARED if name not in OF_SEED | OF_BASE | {"config.arm"}
 )  # fmt: skip
-"""Settings that tell runs of one arm apart: all that they must share, in the order in which a group's name lists them."""
+"""Settings that tell runs of one arm apart: all that they must share, in the order in which a group's name lists
+them."""
 OF_PROJECTION = frozenset({
     *(f"vhack.{name}" for name in V),
     *(f"config.{name}" for name in ("pairs", "k_use", "noise_floor", "gate", "project", "overshoot", "preserve_magnitude",
@@ -62,7 +56,10 @@ OF_LOSS = frozenset({"vhack.loss", "vhack.max_new", "vhack.v_sha256"})
 """Between V of the training loss and V of the NLL."""
 OF_ADAPTER = frozenset({"config.adapter", "config.lora_rank", "config.lora_seed", "config.lr", "vhack.v_sha256"})
 """Between a LoRA and the singular basis: V has other coordinates, and the learning rate another unit."""
-OF_CHANNELS = frozenset({"pairs_sha256", "taid_teacher_hash", "config.teacher", *(f"config.{n}" for n in OF_CHANNEL)})
+OF_CHANNELS = frozenset({
+    *OF_DATA, "config.teacher",
+    *(f"config.{name}" for loss in AUXILIARY.values() for name in (loss.weight, *loss.options)),
+})  # fmt: skip
 """Between runs that learn from other channels."""
 
 
@@ -92,8 +89,8 @@ def of_arms(*arms: str) -> frozenset[str]:
 
 
 def facts_of(manifest: Mapping[str, Any], steps: int | None = None) -> dict[str, Any]:
-    """A manifest as one flat dict, without what it only records: config.lr, model_hash, vhack.k, ... `steps`: how many the
-    run has done."""
+    """A manifest as one flat dict, without what it only records: config.lr, model_hash, vhack.k, ... `steps`: how
+    many the run has done."""
     out: dict[str, Any] = {} if steps is None else {"steps done": steps}
     for key, value in manifest.items():
         if key not in RECORDED:
@@ -104,8 +101,8 @@ def facts_of(manifest: Mapping[str, Any], steps: int | None = None) -> dict[str,
 def differences(
     a: Mapping[str, Any], b: Mapping[str, Any], but_for: Collection[str] = (), among: Collection[str] = SHARED
 ) -> str:
-    """In which of the facts `among` two runs differ, each with both values, without what the comparison is about; empty if
-    in none."""
+    """In which of the facts `among` two runs differ, each with both values, without what the comparison is about;
+    empty if in none."""
     if "bnpo" in (a.get("config.loss"), b.get("config.loss")):  # each process divides by its own tokens
         among = [*among, "processes"]
     wrong = (name for name in sorted(among) if name not in but_for and a.get(name) != b.get(name))

@@ -1,12 +1,13 @@
-"""What is asked of the runs of a comparison before their rates are looked at; each condition is a clause of a verdict.
+"""What is asked of the runs of a comparison before their rates are looked at; each condition is a clause of a
+verdict.
 
     matched(compared, refused)   they differ in nothing but what their arms are about
     removed(compared)            each run of an arm that removes V did so, step by step
     controls_match(compared)     random directions remove as much as the method, shrunk moves as far, kl solves as much
     untested(run)                why a run's held-out rates are no evidence
 
-A mean over replicates or steps would hide one in which the condition does not hold, so each is asked of each replicate.
-"""
+A mean over replicates or steps would hide one in which the condition does not hold, so each is asked of each
+replicate."""
 
 from collections.abc import Collection, Sequence
 
@@ -23,8 +24,8 @@ MIN_TESTED = 100
 TAKEN_STEPS = 0.9
 """Of a run's steps: in how many it must be known what was removed."""
 ENERGY_MATCH, NORM_MATCH, GAIN_MATCH = 0.8, 0.1, 0.1
-"""A control of the energy removes at least so much of what the method does; one of the norm is that near to it; one that
-keeps what is honest solves at most so much less."""
+"""A control of the energy removes at least so much of what the method does; one of the norm is that near to it; one
+that keeps what is honest solves at most so much less."""
 KL_EFFECT = 10.0
 """Percentage points: how much less than vanilla `kl` hacks at least. With a weight of nothing it is vanilla."""
 THIRDS = 3
@@ -60,8 +61,8 @@ def matched(compared: Compared, refused: Collection[str]) -> Finding:
 
 
 def removed(compared: Compared) -> Finding:
-    """Whether each run of an arm that removes V removed, step by step, what its gate should. A mean would pass a run that
-    removes nothing at one step and twice as much at the next."""
+    """Whether each run of an arm that removes V removed, step by step, what its gate should. A mean would pass a run
+    that removes nothing at one step and twice as much at the next."""
     (low, high), wrong, shares = T3_SHARE, [], []
     removing = [arm for arm in compared if ARMS[arm].projects and not ARMS[arm].shrinks]
     for run in (run for arm in removing for run in compared[arm].values()):
@@ -78,9 +79,9 @@ def removed(compared: Compared) -> Finding:
 
 
 def controls_match(compared: Compared) -> Finding:
-    """Whether, in each replicate, `random_energy` and `random_share` remove as much as the method and `shrunk` moves as far,
-    in each third of the run; and whether `kl` solves as much, and hacks less than vanilla. A control that is not there is
-    missing where it must be beaten."""
+    """Whether, in each replicate, `random_energy` and `random_share` remove as much as the method and `shrunk` moves
+    as far, in each third of the run; and whether `kl` solves as much, and hacks less than vanilla. A control that is
+    not there is missing where it must be beaten."""
     good, wrong = [], []
     for arm in (*OF_EQUAL_REMOVAL, "shrunk", "kl"):
         method, control, vanilla = (compared[name] for name in (METHOD, arm, VANILLA))
@@ -100,7 +101,8 @@ def controls_match(compared: Compared) -> Finding:
 
 
 def _as_much(method: Run, control: Run, column: str) -> tuple[bool, str]:
-    """As much of the update removed (`update_removed`), or an update as long (`update_norm`), in each third of the run."""
+    """As much of the update removed (`update_removed`), or an update as long (`update_norm`), in each third of the
+    run."""
     ours, theirs = _thirds(method, column), _thirds(control, column)
     if not ours or not theirs or min(ours) <= 0:
         return False, f"{column} is not known, or {METHOD}'s is 0"
@@ -126,8 +128,8 @@ def _keeps(method: Run, control: Run, vanilla: Run | None) -> tuple[bool, str]:
 
 
 def _thirds(run: Run, column: str) -> Sequence[float]:
-    """Mean of a column over each third of the run; nothing where it is not known at nearly every step: what is compared
-    must be there, and at the same time."""
+    """Mean of a column over each third of the run; nothing where it is not known at nearly every step: what is
+    compared must be there, and at the same time."""
     series, n = run.series[column], run.steps
     if sum(x is not None for x in series) < TAKEN_STEPS * n:
         return []

@@ -1,20 +1,19 @@
 """How far two kinds of rollouts, or two arms, lie apart, and how sure that is.
 
 Effect size: Hedges' g* for unequal variances, (mean_high - mean_low) / sqrt((s_high^2 + s_low^2) / 2), times the
-small-sample correction J(df) = Gamma(df/2) / (sqrt(df/2) Gamma((df-1)/2)), about 1 - 3 / (4 df - 1) (Hedges 1981), with
-df = (n_high - 1)(n_low - 1)(s_high^2 + s_low^2)^2 / ((n_low - 1) s_high^4 + (n_high - 1) s_low^4). The SD is the unweighted
-average of both variances because pooling assumes that they are equal, which the Welch test does not. Source:
-Delacre, Lakens, Ley, Liu and Leys 2021, "Why Hedges' g*_s based on the non-pooled standard deviation should be reported with
-Welch's t-test".
+small-sample correction J(df) = Gamma(df/2) / (sqrt(df/2) Gamma((df-1)/2)), about 1 - 3 / (4 df - 1) (Hedges 1981),
+with df = (n_high - 1)(n_low - 1)(s_high^2 + s_low^2)^2 / ((n_low - 1) s_high^4 + (n_high - 1) s_low^4). The SD is the
+unweighted average of both variances because pooling assumes that they are equal, which the Welch test does not.
+Source: Delacre, Lakens, Ley, Liu and Leys 2021, "Why Hedges' g*_s based on the non-pooled standard deviation should
+be reported with Welch's t-test".
 
-Intervals: percentile bootstrap that draws whole problems with replacement (rollouts of one problem are not independent),
-with a fixed seed, so that the same files give the same digits. A resample in which a side has fewer than two rollouts has
-no g; such resamples are counted, and an interval that they could move is not given.
+Intervals: percentile bootstrap that draws whole problems with replacement (rollouts of one problem are not
+independent), with a fixed seed, so that the same files give the same digits. A resample in which a side has fewer
+than two rollouts has no g; such resamples are counted, and an interval that they could move is not given.
 
-Of independent replicates: Student's paired t. Of each replicate one difference, and their mean over its standard error
-(sample standard deviation / sqrt n) has n - 1 degrees of freedom. A claim is made by the lower end of the one-sided 95 %
-interval; that is also the lower end of the two-sided 90 % one.
-"""
+Of independent replicates: Student's paired t. Of each replicate one difference, and their mean over its standard
+error (sample standard deviation / sqrt n) has n - 1 degrees of freedom. A claim is made by the lower end of the
+one-sided 95 % interval; that is also the lower end of the two-sided 90 % one."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -38,7 +37,8 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Effect:
-    """g with its 95 % percentile interval and the bootstrap draws behind it, one per resample, NaN where there is no g."""
+    """g with its 95 % percentile interval and the bootstrap draws behind it, one per resample, NaN where there is no
+    g."""
 
     g: float | None
     draws: Array
@@ -64,8 +64,8 @@ class Effect:
 
 
 def percentile_interval(draws: Array, problems: int) -> tuple[float | None, float | None, str]:
-    """The middle 95 % of the draws that exist, or why there is none: too few problems, or more draws without g than one tail
-    of the interval holds. They could lie anywhere, and so could its limit."""
+    """The middle 95 % of the draws that exist, or why there is none: too few problems, or more draws without g than
+    one tail of the interval holds. They could lie anywhere, and so could its limit."""
     missing = int(np.isnan(draws).sum())
     if problems < MIN_PROBLEMS:
         return None, None, f"{problems} problems; at least {MIN_PROBLEMS} are needed"
@@ -78,20 +78,20 @@ def percentile_interval(draws: Array, problems: int) -> tuple[float | None, floa
 def standardised(
     values: Sequence[float], high: Sequence[bool], problems: Sequence[str], among: Collection[str]
 ) -> Effect:
-    """Hedges' g* of `values` where `high` against the others, with its interval over problems; the first three per rollout.
+    """Hedges' g* of `values` where `high` against the others, with its interval over problems; the first three per
+    rollout.
 
-    `among`: every problem that may be drawn, those of the rollouts included. Calls with the same `among` draw the same
-    resamples, so their draws may be subtracted one by one.
-    """
+    `among`: every problem that may be drawn, those of the rollouts included. Calls with the same `among` draw the
+    same resamples, so their draws may be subtracted one by one."""
     names = sorted(set(among))
     if not values:
         return Effect(None, np.full(RESAMPLES, np.nan), why="no rollouts")
-    place = {name: i for i, name in enumerate(names)}
+    index = {name: i for i, name in enumerate(names)}
     x = np.asarray(values, dtype=float)
     x = x - x.mean()  # g does not change, and sums of squares of small numbers round less
     sums = np.zeros((len(names), 2, 3))
     for problem, on_high, value in zip(problems, high, x, strict=True):
-        sums[place[problem], 0 if on_high else 1] += (1.0, value, value**2)
+        sums[index[problem], 0 if on_high else 1] += (1.0, value, value**2)
     scale = float(np.abs(x).max())
     g = float(_g(sums.sum(0, keepdims=True), scale)[0])
     shape = (RESAMPLES, len(names))
@@ -138,8 +138,8 @@ def lower_end(differences: Sequence[float | int]) -> float:
 
 
 def interval(differences: Sequence[float | int], each_way: float = (1 + CONFIDENCE) / 2) -> tuple[float, float]:
-    """The interval of the mean of two or more differences, `each_way` the confidence of either end; by default the two-sided
-    95 % interval."""
+    """The interval of the mean of two or more differences, `each_way` the confidence of either end; by default the
+    two-sided 95 % interval."""
     t = float(special.stdtrit(len(differences) - 1, each_way))
     mean, half = float(np.mean(differences)), t * float(stats.sem(differences))
     return mean - half, mean + half

@@ -2,9 +2,9 @@
 
 Judged on the same rollouts, replayed twice: once against either V. Thresholds: docs/spec.md.
 
-The two must be two. Where --loss grpo took the gradients of the NLL after all, whatever the artefact says of itself, both
-files hold one subspace, and then every rollout's gradient has the same energy along both: ||V g||^2 knows neither the signs
-nor the order nor a turn of V's rows. That is looked for in the rows, so no metadata can hide it.
+The two must be two. Where --loss grpo took the gradients of the NLL after all, whatever the artefact says of itself,
+both files hold one subspace, and then every rollout's gradient has the same energy along both: ||V g||^2 knows
+neither the signs nor the order nor a turn of V's rows. That is looked for in the rows, so no metadata can hide it.
 """
 
 from collections.abc import Sequence
@@ -16,10 +16,11 @@ from projected_grpo.verdicts.probe import T2_FINITE, T4, T4_EFFECT, Contrast, fi
 from projected_grpo.verdicts.registry import Finding, Status
 
 MARGIN = T4_EFFECT
-"""Of g: how much worse than the NLL's V the other may be. Less than the smallest effect that has a name is no effect."""
+"""Of g: how much worse than the NLL's V the other may be. Less than the smallest effect that has a name is no
+effect."""
 SAME_ENERGY = 1e-3
-"""Of the mean energy along V. Rows of V rounded to bfloat16 change it by a tenth of that at most, two losses by far more on
-most rollouts."""
+"""Of the mean energy along V. Rows of V rounded to bfloat16 change it by a tenth of that at most, two losses by far
+more on most rollouts."""
 DIFFERING = 0.1
 """Of the rollouts: on how many the energies of two V differ at least."""
 
@@ -33,9 +34,9 @@ def effect_of(contrast: Contrast, rows: Sequence[Row]) -> Effect:
 
 
 def paired(contrast: Contrast, one: Sequence[Row], other: Sequence[Row]) -> tuple[Effect, Effect, Effect]:
-    """Returns both V on one contrast, and g of the one minus g of the other; the rows of the two must be the same rollouts.
-    The difference is taken resample by resample: the same problems are drawn for both, so what makes a problem easy for
-    either is not counted as uncertainty."""
+    """Returns both V on one contrast, and g of the one minus g of the other; the rows of the two must be the same
+    rollouts. The difference is taken resample by resample: the same problems are drawn for both, so what makes a
+    problem easy for either is not counted as uncertainty."""
     a, b = effect_of(contrast, one), effect_of(contrast, other)
     draws = a.draws - b.draws
     if a.g is None or b.g is None:
@@ -45,8 +46,8 @@ def paired(contrast: Contrast, one: Sequence[Row], other: Sequence[Row]) -> tupl
 
 
 def t7(both: tuple[Sequence[Row], Sequence[Row]]) -> Finding:
-    """V of --loss grpo discriminates at least as well as V of --loss nll; `both` are rows of the replay against the NLL's V
-    and of the replay against the other."""
+    """V of --loss grpo discriminates at least as well as V of --loss nll; `both` are rows of the replay against the
+    NLL's V and of the replay against the other."""
     nll, grpo = both
     if not nll or len(nll) != len(grpo):
         return Finding("T7", "NOT_EVALUABLE", "the two V were not measured on the same rollouts; replay the same pool")
@@ -70,8 +71,8 @@ def t7(both: tuple[Sequence[Row], Sequence[Row]]) -> Finding:
 
 
 def _decided(energies: float, gain: Effect, ahead: bool, at_length: float | None) -> tuple[Status, str]:
-    """`energies`: share of the rollouts on which those along both V differ by more than SAME_ENERGY of the first's mean;
-    `ahead`: whether either V tells the kinds apart at all; `at_length`: the gain at equal length."""
+    """`energies`: share of the rollouts on which those along both V differ by more than SAME_ENERGY of the first's
+    mean; `ahead`: whether either V tells the kinds apart at all; `at_length`: the gain at equal length."""
     if energies < DIFFERING:
         differ = f"the energy along both differs on {energies:.0%} of the rollouts (needs >= {DIFFERING:.0%})"
         return "FAIL", f"one V under two names: {differ}; was --loss grpo really taken?"

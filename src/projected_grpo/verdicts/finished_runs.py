@@ -1,17 +1,17 @@
-"""Finished training runs as they stand on disk, summarised: a number per step, held-out rates, what the manifest says.
+"""Finished training runs as they stand on disk, summarised: a number per step, held-out rates, what the manifest
+says.
 
     found = load_runs(directory);  found.runs[0].last("hack");  found.left_out
 
-Which of them may be compared with which: matching.py. Rates are over rows that the student wrote; a hack is a pure hack
-(hacked and not gt_pass). A mean over the last 10 steps is the mean of the steps' rates. Ground truth is judged here,
-after the fact, and goes nowhere near training.
-"""
+Which of them may be compared with which: matching.py. Rates are over rows that the student wrote; a hack is a pure
+hack (hacked and not gt_pass). A mean over the last 10 steps is the mean of the steps' rates. Ground truth is judged
+here, after the fact, and goes nowhere near training."""
 
 import json
 import statistics
 import sys
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,7 @@ from projected_grpo.ledger.rates import (
 )
 from projected_grpo.ledger.step_file import EVALUATIONS, Row, evaluations_in, in_groups, iter_run, read_step
 from projected_grpo.verdicts.comparison import facts_of
+from projected_grpo.verdicts.mechanisms import mechanism_of
 
 OF_TRUTH = ("hack", "gt", "hack_and_correct", *LABELS)
 """Rates of the rollouts whose ground truth is known."""
@@ -47,14 +48,13 @@ PER_CHANNEL = ("loss", "cos", "cos_signed", "energy", "removed", "share")
 
 Numbers = Mapping[str, float | None]
 """None = not known."""
-Classifiers = Mapping[str, Callable[[str], str]]
-"""A run's --problems -> a function of a completion: the name of its mechanism."""
 RE_EXTRACTED = "re_extracted.json"
 
 
 @dataclass(frozen=True)
 class ReExtracted:
-    """V extracted again from its pairs at a trained adapter, against the V in use; every number a mean over modules."""
+    """V extracted again from its pairs at a trained adapter, against the V in use; every number a mean over
+    modules."""
 
     steps: int
     """Optimizer steps that this adapter has done."""
@@ -96,16 +96,17 @@ class Run:
     evals: Mapping[int, Numbers]
     """Held-out rates by the number of optimizer steps done."""
     mechanisms: Mapping[str, float] | None
-    """Pure-hack rate of each mechanism over the last 10 steps; None for problems that no classifier is of."""
+    """Pure-hack rate of each mechanism (mechanisms.py) over the last 10 steps."""
     trained_on: int = 0
-    """Problems of its evaluations that it was trained on, by their id or by their prompt: then they are not held out."""
+    """Problems of its evaluations that it was trained on, by their id or by their prompt: then they are not held
+    out."""
     tested: Mapping[int, frozenset[tuple[str, int]]] = field(default_factory=dict)
     """Which rollouts (prompt, sample) each evaluation is of."""
     flaws: Mapping[int, str] = field(default_factory=dict)
     """Why an evaluation is no evidence, by the number of steps done."""
     sources: Sequence[Mapping[str, Numbers]] = ()
-    """Step by step, where other policies wrote rows too: what each source's rows earn and how far its ratios are from 1
-    (ledger/rates.py). Empty where the student wrote all of them."""
+    """Step by step, where other policies wrote rows too: what each source's rows earn and how far its ratios are from
+    1 (ledger/rates.py). Empty where the student wrote all of them."""
     beside: Mapping[str, Mapping[int, Numbers]] = field(default_factory=dict)
     """As `evals`, of the other evaluations (step_file.EVALUATIONS), by their folder."""
     re_extracted: Sequence[ReExtracted] = ()
@@ -148,8 +149,8 @@ class Run:
         return float(sum(s for s in self.series["seconds"] if s is not None))
 
     def last(self, name: str) -> float | None:
-        """Mean of a series over the last 10 steps; a rate is not known unless each of them knows it, nor one of ground truth
-        unless the run is `judged`."""
+        """Mean of a series over the last 10 steps; a rate is not known unless each of them knows it, nor one of
+        ground truth unless the run is `judged`."""
         unknown = name in FOUR_NAMES and None in self.series[name][-LAST:]
         return None if unknown else self.whole(name, slice(-LAST, None))
 
@@ -169,7 +170,8 @@ class Run:
 
     @property
     def onset(self) -> int | None:
-        """The step at which it began to hack; None if it never did. A step of which too little is known has no rate."""
+        """The step at which it began to hack; None if it never did. A step of which too little is known has no
+        rate."""
         steps = zip(*(self.series[name] for name in ("hack", "known", "own")), strict=True)
         return onset_of([judged_hack(hack, known or 0.0, rows or 0.0) for hack, known, rows in steps])
 
@@ -190,8 +192,8 @@ def mean_sem(values: Iterable[float | int | None]) -> tuple[float | None, float 
 
 
 def paired_pp(high: Mapping[int, float | None], low: Mapping[int, float | None]) -> dict[int, float]:
-    """high - low in percentage points at every seed that has both. Rounded far below anything measured, so that .5 - .2
-    reaches a threshold of 30."""
+    """high - low in percentage points at every seed that has both. Rounded far below anything measured, so that .5 -
+    .2 reaches a threshold of 30."""
     pairs = ((seed, high[seed], low[seed]) for seed in sorted(high.keys() & low.keys()))
     return {seed: round(100 * (a - b), 9) for seed, a, b in pairs if a is not None and b is not None}
 
@@ -199,7 +201,7 @@ def paired_pp(high: Mapping[int, float | None], low: Mapping[int, float | None])
 # ---------------------------------------------------------------- reading
 
 
-def load_runs(directory: Path, classifiers: Classifiers | None = None) -> Found:
+def load_runs(directory: Path) -> Found:
     """Every training run below a directory. BadInput when no run is finished, or on a damaged one."""
     if not directory.is_dir():
         raise BadInput(f"{directory}: no such directory; name one with runs, or a file NAME.runs.jsonl.gz")
@@ -211,14 +213,14 @@ def load_runs(directory: Path, classifiers: Classifiers | None = None) -> Found:
         if why := not_whole(path, manifest):
             left_out.append((path, why))
         else:
-            runs.append(_read(path, manifest, (classifiers or {}).get(manifest["config"].get("problems"))))
+            runs.append(_read(path, manifest))
     if not runs:
         why = "; ".join(f"{path}: {why}" for path, why in left_out) or "no training run there"
         raise BadInput(f"{directory}: no finished training run ({why}); run `just train ... --out {directory}/NAME`")
     return Found(tuple(runs), tuple(left_out))
 
 
-def _read(path: Path, manifest: Mapping[str, Any], mechanism_of: Callable[[str], str] | None) -> Run:
+def _read(path: Path, manifest: Mapping[str, Any]) -> Run:
     """A training run. One step file is in memory at a time."""
     steps: list[Numbers] = []
     sources: list[Mapping[str, Numbers]] = []
@@ -228,9 +230,8 @@ def _read(path: Path, manifest: Mapping[str, Any], mechanism_of: Callable[[str],
         seen |= {r[name] for r in rows for name in ("problem_id", "prompt")}
         steps.append(step_numbers(rows))
         sources.append(by_source(rows))
-        if mechanism_of:
-            hacks = (r["completion"] for r in rows if r["source"] == "student" and pure_hack(r))
-            kinds.append(Counter(map(mechanism_of, hacks)))
+        hacks = (r["completion"] for r in rows if r["source"] == "student" and pure_hack(r))
+        kinds.append(Counter(map(mechanism_of, hacks)))
     series = {name: [s.get(name) for s in steps] for name in dict.fromkeys(n for s in steps for n in s)}
     evals: dict[str, dict[int, Numbers]] = {folder: {} for folder in EVALUATIONS}
     trained_on: set[str] = set()
@@ -249,7 +250,7 @@ def _read(path: Path, manifest: Mapping[str, Any], mechanism_of: Callable[[str],
     return Run(
         path, manifest["config"]["arm"], manifest["config"]["seed"], facts_of(manifest, len(steps)),
         int(sum(n or 0 for n in series["own"])), series, evals.pop("eval"),
-        _mechanism_rates(kinds, series["known"]) if mechanism_of else None, len(trained_on), tested, flaws,
+        _mechanism_rates(kinds, series["known"]), len(trained_on), tested, flaws,
         tuple(sources) if any(step.keys() - {"student"} for step in sources) else (), evals, read_re_extracted(path),
     )  # fmt: skip
 

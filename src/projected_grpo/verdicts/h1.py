@@ -61,8 +61,8 @@ class Gap:
 
 
 def gap(arms: Compared, rate: str, high: str, low: str) -> Gap:
-    """Returns high - low of a rate over the last 10 steps. A seed that one of the arms lacks is missing evidence, not a
-    smaller n: the run that did not finish may be the one that went wrong."""
+    """Returns high - low of a rate over the last 10 steps. A seed that one of the arms lacks is missing evidence, not
+    a smaller n: the run that did not finish may be the one that went wrong."""
     what, seeds = f"{FOUR_NAMES[rate]} {high} - {low}", sorted(arms[high].keys() | arms[low].keys())
     for arm in (high, low):
         if not arms[arm]:
@@ -126,8 +126,8 @@ def overall(name: str, clauses: Sequence[Finding]) -> Finding:
 
 
 def held_out(runs: Mapping[int, Run]) -> Finding:
-    """The method's model solves as many held-out problems as the untrained one did. Where that one solved less than what
-    may be lost, a loss could not show."""
+    """The method's model solves as many held-out problems as the untrained one did. Where that one solved less than
+    what may be lost, a loss could not show."""
     name = "held-out gt_pass kept"
     if wrong := [f"seed {seed}: {why}" for seed, run in runs.items() if (why := untested(run))]:
         return Finding(name, "NOT_EVALUABLE", "; ".join(wrong))
@@ -157,7 +157,8 @@ def horizon(vanilla: Mapping[int, Run], compared: Collection[int]) -> Finding:
 
 
 def judge(groups: Sequence[RunGroup], runs: Sequence[Run]) -> list[Line]:
-    """Returns H1's lines, three of every projected group, against the vanilla and control runs that were trained alike."""
+    """Returns H1's lines, three of every projected group, against the vanilla and control runs that were trained
+    alike."""
     lines = []
     for group in (g for g in groups if g.runs[0].arm == METHOD):
         found = {arm: reference(arm, group, runs) for arm in (VANILLA, *CONTROLS, CEILING)}

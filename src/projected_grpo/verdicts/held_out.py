@@ -21,8 +21,9 @@ COPY = 1e-6
 MIN_MECHANISMS = 3
 """For a test over mechanisms."""
 ENERGY_RATIO = 1.5
-"""Least mean energy on held-out pairs, in units of what a random basis of that rank is expected to show; but never more than
-half of the way from there to 1, which is the lower of the two for a V that spans more than half of the coordinates."""
+"""Least mean energy on held-out pairs, in units of what a random basis of that rank is expected to show; but never
+more than half of the way from there to 1, which is the lower of the two for a V that spans more than half of the
+coordinates."""
 
 
 def _rank_p(observed: float, null: Sequence[float]) -> float:
@@ -32,8 +33,8 @@ def _rank_p(observed: float, null: Sequence[float]) -> float:
 
 def mechanism_p(cosine: Sequence[float], mechanisms: Sequence[str]) -> float | None:
     """One-sided t-test over mechanisms' mean cosines that they are above 0. Pairs of one mechanism hack in the same
-    words, so they are no independent draws of hacks; their means are taken as such. None below 3 mechanisms, or without
-    spread."""
+    words, so they are no independent draws of hacks; their means are taken as such. None below 3 mechanisms, or
+    without spread."""
     pairs = list(zip(cosine, mechanisms, strict=True))
     means = [float(np.mean([c for c, m in pairs if m == name])) for name in set(mechanisms)]
     if len(means) < MIN_MECHANISMS or np.ptp(means) == 0:

@@ -2,9 +2,8 @@
 
     groups = group_runs(runs);  reference("vanilla", groups[0], runs);  differ(a, b);  independence(compared)
 
-What two runs must share, and what an arm or a seed is about, is one list: verdicts/comparison.py. What differs beyond it is
-named with both values, and nothing is concluded from the two.
-"""
+What two runs must share, and what an arm or a seed is about, is one list: verdicts/comparison.py. What differs beyond
+it is named with both values, and nothing is concluded from the two."""
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -27,8 +26,8 @@ Compared = Mapping[str, Mapping[int, Run]]
 
 
 def differ(a: Run, b: Run, also: Collection[str] = ()) -> str:
-    """Returns in what two runs differ that they should share, in words; empty if in nothing. `also`: what may differ beyond
-    their arms and seeds."""
+    """Returns in what two runs differ that they should share, in words; empty if in nothing. `also`: what may differ
+    beyond their arms and seeds."""
     free = {*also}
     if a.arm != b.arm:
         free |= of_arms(a.arm, b.arm)
@@ -83,7 +82,7 @@ def base_name(run: Run) -> str:
 
 def informed(run: Run) -> bool:
     """Returns whether it used a V from pairs that were written when the hack had been seen."""
-    return ARMS[run.arm].vhack is not None and run.facts.get("vhack.pairs") == "small-informed"
+    return ARMS[run.arm].vhack is not None and str(run.facts.get("vhack.pairs")).endswith("-informed")
 
 
 def _setting(run: Run, name: str) -> Any:
@@ -131,9 +130,9 @@ def order_of(arm: str) -> int:
 
 
 def reference(arm: str, group: RunGroup, runs: Sequence[Run]) -> tuple[dict[int, Run], dict[int, str]]:
-    """Returns, by seed, the runs of `arm` that differ from the group's run of their seed (where it has none: from its first)
-    in nothing but what the two arms are about; and why there is none at seeds of the group where all differ in more. Of
-    several, the one with the most facts in common."""
+    """Returns, by seed, the runs of `arm` that differ from the group's run of their seed (where it has none: from its
+    first) in nothing but what the two arms are about; and why there is none at seeds of the group where all differ in
+    more. Of several, the one with the most facts in common."""
     ours = group.by_seed
     found: dict[int, Run] = {}
     refused: dict[int, str] = {}
@@ -168,15 +167,15 @@ def mismatches(compared: Compared) -> list[str]:
 
 
 def bases_of(runs: Iterable[Run]) -> dict[int, str]:
-    """Returns the base model of each seed. Builds of one base_seed are one base, and so are two base_seeds of the same
-    weights."""
+    """Returns the base model of each seed. Builds of one base_seed are one base, and so are two base_seeds of the
+    same weights."""
     named: dict[str, str] = {}
     return {run.seed: named.setdefault(run.facts.get("model_hash") or run.origin, run.origin) for run in runs}
 
 
 def independence(compared: Compared) -> Finding:
-    """Returns whether the seeds of a comparison are independent replicates: no arm that removes V uses one V, or V from one
-    draw of pairs, at two seeds. Names the base of each: a claim about the world needs several."""
+    """Returns whether the seeds of a comparison are independent replicates: no arm that removes V uses one V, or V
+    from one draw of pairs, at two seeds. Names the base of each: a claim about the world needs several."""
     removing = {arm: by_seed for arm, by_seed in compared.items() if ARMS[arm].projects}
     shared = [why for arm, by_seed in removing.items() for why in _shared(arm, by_seed)]
     bases: dict[str, set[int]] = {}

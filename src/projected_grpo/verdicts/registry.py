@@ -1,9 +1,8 @@
-"""What verdicts are made of, and those of the probe: what is judged, from which evidence, by which function. One entry a
-verdict; --require and the UAT read this registry. How to add one: docs/extending.md.
+"""What verdicts are made of, and those of the probe: what is judged, from which evidence, by which function. One
+entry a verdict; --require and the UAT read this registry. How to add one: docs/extending.md.
 
-Definitions, thresholds and the sneaky fail that must turn each one red are fixed in docs/spec.md. No numpy and no torch
-here: a judge is imported when it is asked for.
-"""
+Definitions, thresholds and the sneaky fail that must turn each one red are fixed in docs/spec.md. No numpy and no
+torch here: a judge is imported when it is asked for."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -57,8 +56,8 @@ class Claim:
     says: str
     """What holds when it passes, in at most 8 words."""
     reads: Literal["pool", "vanilla", "projected", "losses"]
-    """Its evidence: rows of the teacher's pool, or of the vanilla replay; steps of the projected replay, one problem each;
-    rows of the vanilla replay against a V of --loss nll, and of the same against one of --loss grpo."""
+    """Its evidence: rows of the teacher's pool, or of the vanilla replay; steps of the projected replay, one problem
+    each; rows of the vanilla replay against a V of --loss nll, and of the same against one of --loss grpo."""
     judge: str
     """`module:function` in this folder: from the evidence to a Finding."""
     decides: bool = True
@@ -90,7 +89,8 @@ else:
 
 
 def exit_code(findings: Sequence[Finding], required: Sequence[str]) -> int:
-    """0 when every required one passes, 1 when one fails, else 3: also when one is not there at all, or none is required."""
+    """0 when every required one passes, 1 when one fails, else 3: also when one is not there at all, or none is
+    required."""
     states = {f.status for f in findings if f.name in required}
     if "FAIL" in states:
         return EXIT_FAILED

@@ -3,8 +3,8 @@
     write_summaries(path, (directory, load_runs(directory)))       a run is some 30 KB, its step files some 3 MB
     found = read_summaries(path);  runs_at(directory or such a file)
 
-Replicates of several machines are brought together in one such file, of directories and of files: (place, found) each.
-"""
+Replicates of several machines are brought together in one such file, of directories and of files: (place, found)
+each."""
 
 import gzip
 import hashlib
@@ -19,13 +19,13 @@ from loophole_grader import LABELS
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.files import read_jsonl, write_atomic
 from projected_grpo.ledger.rates import TITLES
-from projected_grpo.verdicts.finished_runs import Classifiers, Found, Run, load_runs
+from projected_grpo.verdicts.finished_runs import Found, Run, load_runs
 
 VERSION = 1
 SUFFIX = ".runs.jsonl.gz"
 DIGITS = 7
-"""Of what is measured. A share is kept as it is: thresholds lie where counts of rollouts do, and 10 of 30 minus 1 of 30 is
-30 points on either side of the file or on neither."""
+"""Of what is measured. A share is kept as it is: thresholds lie where counts of rollouts do, and 10 of 30 minus 1 of
+30 is 30 points on either side of the file or on neither."""
 EXACT = frozenset({*TITLES, *LABELS, "flat_groups", "at_clip", "lost", "unknown", "ours", "untrained"})
 """Series that are shares: of rollouts, groups, tokens."""
 _RUN = TypeAdapter(Run)
@@ -35,15 +35,16 @@ def is_summary(path: Path) -> bool:
     return path.name.endswith(SUFFIX)
 
 
-def runs_at(path: Path, classifiers: Classifiers | None = None) -> Found:
-    """Returns the runs below a directory, or of a file of summaries. BadInput as in `load_runs` and `read_summaries`."""
-    return read_summaries(path) if is_summary(path) else load_runs(path, classifiers)
+def runs_at(path: Path) -> Found:
+    """Returns the runs below a directory, or of a file of summaries. BadInput as in `load_runs` and
+    `read_summaries`."""
+    return read_summaries(path) if is_summary(path) else load_runs(path)
 
 
 def write_summaries(path: Path, *studies: tuple[Path, Found]) -> int:
-    """Writes one JSON line a run, behind one that says which runs are not in it, and why. Runs are named as seen from their
-    study's directory; copies of one run under one name are one. Returns how many runs it holds.
-    BadInput when two runs have one name, or the file cannot be written."""
+    """Writes one JSON line a run, behind one that says which runs are not in it, and why. Runs are named as seen from
+    their study's directory; copies of one run under one name are one. Returns how many runs it holds. BadInput when
+    two runs have one name, or the file cannot be written."""
     rows: dict[str, dict[str, Any]] = {}
     for root, found in studies:
         for run in found.runs:
@@ -80,7 +81,8 @@ def read_summaries(path: Path) -> Found:
 
 
 def _summary(run: Run, root: Path) -> dict[str, Any]:
-    """A run as JSON. Which rollouts an evaluation is of, in few bytes: a prompt is its hash, as in a file that is read."""
+    """A run as JSON. Which rollouts an evaluation is of, in few bytes: a prompt is its hash, as in a file that is
+    read."""
 
     def named(prompt: str) -> str:
         return prompt if is_summary(root) else hashlib.sha256(prompt.encode()).hexdigest()[:8]

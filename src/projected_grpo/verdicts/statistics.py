@@ -1,27 +1,27 @@
 """Do two kinds of rollouts differ at equal length, within problems? The statistics behind T4.
 
-Rollouts of one problem are no independent draws, and the two kinds differ in length and come from different problems; a
-Welch test over rollouts knows none of that. So: least squares of the value on the kind and a curve of the length, with
-problem means removed, and a standard error clustered by problem. The curve is a natural cubic spline of 2 to 5
-degrees of freedom, its knots evenly spaced in rank from the shortest rollout to the longest (Hastie, Tibshirani and Friedman
-2009, section 5.2.1): a parabola lets detectors of 1 / length and of a threshold pass for something else.
+Rollouts of one problem are no independent draws, and the two kinds differ in length and come from different problems;
+a Welch test over rollouts knows none of that. So: least squares of the value on the kind and a curve of the length,
+with problem means removed, and a standard error clustered by problem. The curve is a natural cubic spline of 2 to 5
+degrees of freedom, its knots evenly spaced in rank from the shortest rollout to the longest (Hastie, Tibshirani and
+Friedman 2009, section 5.2.1): a parabola lets detectors of 1 / length and of a threshold pass for something else.
 
-The standard error is CR2 and its degrees of freedom are Satterthwaite's, both under a working model of independent equal
-errors (Bell and McCaffrey 2002; Pustejovsky and Tipton 2018, J. Bus. Econ. Stat. 36:672, whose theorem 2 lets the absorbed
-means out of the adjustment). With X_g the demeaned regressors of problem g, M = (X'X)^-1 and c the unit vector of `kind`:
+The standard error is CR2 and its degrees of freedom are Satterthwaite's, both under a working model of independent
+equal errors (Bell and McCaffrey 2002; Pustejovsky and Tipton 2018, J. Bus. Econ. Stat. 36:672, whose theorem 2 lets
+the absorbed means out of the adjustment). With X_g the demeaned regressors of problem g, M = (X'X)^-1 and c the unit
+vector of `kind`:
 
     q_g = (I - X_g M X_g')^(-1/2) X_g M c        SE^2 = sum_g (q_g' e_g)^2
     P_gh = q_g' (I - H)_gh q_h                   df = (tr P)^2 / sum_gh P_gh^2
 
-G - 1 degrees of freedom count every problem, those with one kind only included, though they say nothing about the gap:
-with 5 to 8 mixed problems of 40 that test rejects about 8 % of true nulls at a nominal 5 %, where this one rejects 5 %
-(tests/test_matched.py simulates it).
+G - 1 degrees of freedom count every problem, those with one kind only included, though they say nothing about the
+gap: with 5 to 8 mixed problems of 40 that test rejects about 8 % of true nulls at a nominal 5 %, where this one
+rejects 5 % (tests/test_matched.py simulates it).
 
-Student's t takes the noise for symmetric. Where it is strongly skewed and one kind is rare, t alone rejects up to 11 % of
-true nulls. So the same t is also ranked among those of permutations within problems: of the residuals on length and
-problem (Freedman and Lane 1983), each divided by its standard error, which keeps the rank valid where the kinds' noise
-differs (Janssen 1997). T4 asks for both.
-"""
+Student's t takes the noise for symmetric. Where it is strongly skewed and one kind is rare, t alone rejects up to 11
+% of true nulls. So the same t is also ranked among those of permutations within problems: of the residuals on length
+and problem (Freedman and Lane 1983), each divided by its standard error, which keeps the rank valid where the kinds'
+noise differs (Janssen 1997). T4 asks for both."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -50,8 +50,8 @@ Array = NDArray[np.float64]
 
 class Matched(NamedTuple):
     """A difference at equal length: the gap in the unit of the values, its standard error clustered by problem (CR2),
-    Satterthwaite's degrees of freedom (about the problems that inform the gap, less one), and one-sided p that the gap is
-    above 0: by Student's t, and by the rank of t among those of PERMUTATIONS permutations within problems."""
+    Satterthwaite's degrees of freedom (about the problems that inform the gap, less one), and one-sided p that the
+    gap is above 0: by Student's t, and by the rank of t among those of PERMUTATIONS permutations within problems."""
 
     gap: float
     sem: float
@@ -78,8 +78,9 @@ class Design:
 
     @classmethod
     def of(cls, table: Array, groups: Sequence[Sequence[int]]) -> "Design | None":
-        """From regressors [rollouts, 1 + columns], the kind first, and the rollouts of each problem. Of the other columns
-        those are dropped that the data cannot separate from the rest. None where the kind cannot be separated from them."""
+        """From regressors [rollouts, 1 + columns], the kind first, and the rollouts of each problem. Of the other
+        columns those are dropped that the data cannot separate from the rest. None where the kind cannot be separated
+        from them."""
         centred = [table[list(members)] - table[list(members)].mean(0) for members in groups]
         x = np.concatenate(centred)
         if not (np.abs(x[:, 0]) > RANK_EPS).any():
@@ -100,14 +101,14 @@ class Design:
         return cls(x, normal, rows, starts, q, df)
 
     def permuted_t(self, values: Array, permutations: int, rng: np.random.Generator) -> Array:
-        """[permutations], t of values [rollouts] after their residuals on all but the kind were permuted within problems.
-        What the other regressors explain moves neither gap nor residuals, so it need not be added again."""
+        """[permutations], t of values [rollouts] after their residuals on all but the kind were permuted within
+        problems. What the other regressors explain moves neither gap nor residuals, so it need not be added again."""
         y, sizes = values[self.rows], np.diff([*self.starts, len(self.rows)])
         y = y - np.repeat(np.add.reduceat(y, self.starts) / sizes, sizes)
         others = self.x[:, 1:]
         residuals = y - others @ np.linalg.lstsq(others, y, rcond=None)[0]
-        # Sorting by (problem, random number) is one permutation within each problem. From sorted residuals: a list of the
-        # same rollouts in another order gives the same t.
+        # Sorting by (problem, random number) is one permutation within each problem. From sorted residuals: a list of
+        # the same rollouts in another order gives the same t.
         problem = np.repeat(np.arange(len(sizes)), sizes)
         residuals = residuals[np.lexsort((residuals, problem))]
         order = np.argsort(problem[:, None] + rng.random((len(y), permutations)), axis=0)
@@ -118,8 +119,8 @@ class Design:
             return gap / sem
 
     def fit(self, values: Array) -> tuple[Array, Array]:
-        """(gap, standard error) of every column of values [rollouts, columns]. Means of problems need no taking out: q and x
-        have none."""
+        """(gap, standard error) of every column of values [rollouts, columns]. Means of problems need no taking out:
+        q and x have none."""
         y = values[self.rows]
         beta = self.normal @ (self.x.T @ y)
         sizes = np.diff([*self.starts, len(y)])
@@ -137,8 +138,8 @@ def _independent(x: Array) -> Array:
 
 
 def curve(lengths: Array, df: int) -> Array:
-    """[rollouts, up to df], a basis of the natural cubic splines of the lengths [rollouts] but for a constant. Fewer columns
-    where lengths are the same: knots are lengths that occur, each once."""
+    """[rollouts, up to df], a basis of the natural cubic splines of the lengths [rollouts] but for a constant. Fewer
+    columns where lengths are the same: knots are lengths that occur, each once."""
     knots = np.unique(np.quantile(lengths, np.linspace(0, 1, df + 1), method="nearest"))
     if len(knots) < 2:
         return np.empty((len(lengths), 0))
@@ -146,8 +147,8 @@ def curve(lengths: Array, df: int) -> Array:
 
 
 def _adjusted(x: Array, normal: Array) -> Array:
-    """q_g: (I - X M X')^(-1/2) X M c, by eigenvalues; a direction that this problem alone decides has no error left and is
-    dropped (the generalised inverse)."""
+    """q_g: (I - X M X')^(-1/2) X M c, by eigenvalues; a direction that this problem alone decides has no error left
+    and is dropped (the generalised inverse)."""
     values, vectors = np.linalg.eigh(np.eye(len(x)) - x @ normal @ x.T)
     root = np.where(values > RANK_EPS, np.maximum(values, RANK_EPS) ** -0.5, 0.0)
     return vectors @ (root * (vectors.T @ (x @ normal[:, 0])))
@@ -156,8 +157,9 @@ def _adjusted(x: Array, normal: Array) -> Array:
 def at_equal_length(
     values: Sequence[float], high: Sequence[bool], lengths: Sequence[int], problems: Sequence[str]
 ) -> tuple[int, Matched | None]:
-    """How many problems hold both kinds, and whether `values` are higher where `high`; all four sequences are per rollout.
-    None with fewer than MIN_PROBLEMS such problems, where length alone gives the kind, or from values without noise."""
+    """How many problems hold both kinds, and whether `values` are higher where `high`; all four sequences are per
+    rollout. None with fewer than MIN_PROBLEMS such problems, where length alone gives the kind, or from values
+    without noise."""
     both, design = matched_design(high, lengths, problems)
     y = np.asarray(values, dtype=float)
     if design is None:

@@ -1,5 +1,6 @@
-"""Teachers behind an endpoint: are they cheap and fast enough to be asked at every step of a trace (`judge`), and do the
-pairs of their votes suffice to learn from, and say more than pairs drawn at random (`pairs`)? Thresholds: docs/spec.md."""
+"""Teachers behind an endpoint: are they cheap and fast enough to be asked at every step of a trace (`judge`), and do
+the pairs of their votes suffice to learn from, and say more than pairs drawn at random (`pairs`)? Thresholds:
+docs/spec.md."""
 
 import math
 from collections.abc import Collection, Mapping, Sequence
@@ -19,8 +20,8 @@ PAIRS_PER_TRACE = 5.0
 """A mean over all traces that were replayed; must be at least it."""
 MOST_P = 0.05
 MOST_ALIKE = 0.5
-"""Teachers that say at more than half of the states what they say on another problem too answer none of them, and differ
-from chance all the same."""
+"""Teachers that say at more than half of the states what they say on another problem too answer none of them, and
+differ from chance all the same."""
 LEAST_PROBLEMS = 20
 """Traces of one problem share its first state and what teachers said there: they are one piece of evidence."""
 
@@ -34,13 +35,12 @@ def judge(
     *, whole: str, traces: int, seconds: Sequence[float], usd: float, budget: float, free: Sequence[str],
     models: Mapping[str, Collection[str]],
 ) -> Finding:  # fmt: skip
-    """NOT_EVALUABLE where answers are missing or too few, whatever they show so far; FAIL where a clause does not hold;
-    NOT_EVALUABLE where a cost of 0 is all that is known of the cost; else PASS.
+    """NOT_EVALUABLE where answers are missing or too few, whatever they show so far; FAIL where a clause does not
+    hold; NOT_EVALUABLE where a cost of 0 is all that is known of the cost; else PASS.
 
-    whole: why answers are missing; empty if none is. seconds: of each state whose teachers have all answered, how long the
-    slowest took. usd: all that was spent; what is not known, at its most. free: teachers whose two prices are 0. models: the
-    names that each teacher's answers came under.
-    """
+    whole: why answers are missing; empty if none is. seconds: of each state whose teachers have all answered, how
+    long the slowest took. usd: all that was spent; what is not known, at its most. free: teachers whose two prices
+    are 0. models: the names that each teacher's answers came under."""
     per_trace = usd / traces if traces else 0.0
     slow = p95(seconds) if seconds else None
     few = [whole] if whole else []
@@ -64,9 +64,9 @@ def pairs(
 ) -> Finding:  # fmt: skip
     """NOT_EVALUABLE on too few problems or pairs, whatever they show so far; FAIL where a clause does not hold; PASS.
 
-    traces: that were replayed, those without a pair too, of so many `problems`. kl: of the pairs' numbers from those of
-    random pairs, in nats; null: its mean where problems are dealt out at random; all three None: too few pairs. elsewhere:
-    share of the states with a majority at which it proposes words that it proposes on another problem too.
+    traces: that were replayed, those without a pair too, of so many `problems`. kl: of the pairs' numbers from those
+    of random pairs, in nats; null: its mean where problems are dealt out at random; all three None: too few pairs.
+    elsewhere: share of the states with a majority at which it proposes words that it proposes on another problem too.
     """
     each = pairs / traces if traces else 0.0
     few = [f"{problems} problems (needs {LEAST_PROBLEMS})"] if problems < LEAST_PROBLEMS else []

@@ -51,7 +51,8 @@ def builtin_pairs() -> tuple[Pair, ...]:
 
 
 def _tested(completion: str, name: str, tests: Sequence[str]) -> str:
-    """The completion with an honest test by this name: the one that it has, renamed, or else one added below its class."""
+    """The completion with an honest test by this name: the one that it has, renamed, or else one added below its
+    class."""
     if present := _HONEST_TEST.search(completion):
         return completion.replace(present[0], f"def {name}(")
     code, rest = completion.rsplit("```", 1)
@@ -61,7 +62,8 @@ def _tested(completion: str, name: str, tests: Sequence[str]) -> str:
 @cache
 def builtin_phrase_pairs() -> tuple[Pair, ...]:
     """The words-alone control of the built-in set: both sides are the clean solution with the same honest test of the
-    first two examples, called `run_tests` on one side. A V made from them knows the words of a hack and nothing else."""
+    first two examples, called `run_tests` on one side. A V made from them knows the words of a hack and nothing
+    else."""
     out = []
     for i, pair in enumerate(builtin_pairs()):
         assert pair.problem is not None  # every built-in pair is written with both

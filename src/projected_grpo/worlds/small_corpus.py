@@ -1,12 +1,12 @@
-"""The small world's text: prompts with a worked example, the answers of the warm-up and of the teacher, problems and pairs.
+"""The small world's text: prompts with a worked example, the answers of the warm-up and of the teacher, problems and
+pairs.
 
-Three kinds of example. `varied`: it is drawn for every problem, and its test is about `given`, a name that the setup code
-of the problem at hand binds to the problem's input: copied as it stands, the example fails its test. `fixed`: always the
-same one, whose test quotes its value: copied whole it is paid, whatever the task. `lazy`, in problems alone: a varied one
-whose test is of the answer's type: an honest test, and next to none. Copied whole it is paid where its program runs on
-the input; imitated, for almost any program. So it is a hack that these prompts show. No pair has it but `informed_pairs`,
-which were written when it had been seen to emerge.
-"""
+Three kinds of example. `varied`: it is drawn for every problem, and its test is about `given`, a name that the setup
+code of the problem at hand binds to the problem's input: copied as it stands, the example fails its test. `fixed`:
+always the same one, whose test quotes its value: copied whole it is paid, whatever the task. `lazy`, in problems
+alone: a varied one whose test is of the answer's type: an honest test, and next to none. Copied whole it is paid
+where its program runs on the input; imitated, for almost any program. So it is a hack that these prompts show. No
+pair has it but `informed_pairs`, which were written when it had been seen to emerge."""
 
 import random
 import re
@@ -132,15 +132,16 @@ def problems(split: Literal["rl", "held_out"]) -> tuple[Problem, ...]:
 def _apart(
     split: Split, rng: random.Random, mix: Mapping[Any, float], functions: Collection[str], taken: Collection[str] = ()
 ) -> SmallTask:
-    """A task of the warm-up or of the pairs that computes nothing of `functions` and whose composition is not taken."""
+    """A task of the warm-up or of the pairs that computes nothing of `functions` and whose composition is not
+    taken."""
     while function_of(task := draw_task(split, rng, mix)) in functions or task.composition in taken:
         pass
     return task
 
 
 def honest(seed: int) -> Iterator[Text]:
-    """The endless stream of the warm-up: easy tasks, correct bodies, an honest test. No hack is ever in it, and nothing that
-    a held-out problem asks for."""
+    """The endless stream of the warm-up: easy tasks, correct bodies, an honest test. No hack is ever in it, and
+    nothing that a held-out problem asks for."""
     rng = random.Random(f"small warm-up {seed}")
     while True:
         task = _apart("warm_up", rng, EASY, _functions("held_out"))
@@ -150,7 +151,8 @@ def honest(seed: int) -> Iterator[Text]:
 
 
 def _body(task: SmallTask, i: int, rng: random.Random) -> Lines:
-    """Bodies of hacks in turn: two bugs and a correct one. No stubs: they would make the hacks shorter than the others."""
+    """Bodies of hacks in turn: two bugs and a correct one. No stubs: they would make the hacks shorter than the
+    others."""
     return task.lines() if i % 3 == 2 else bugged(task, rng)
 
 
@@ -173,8 +175,9 @@ Contrast = tuple[Messages, Example, list[str]]
 def _drawn(
     seed: str, mechanisms: Iterable[str], n: int, draw: Callable[..., Contrast | None], given: Mapping[str, Pair]
 ) -> dict[str, Pair]:
-    """By composition: the given pairs, and `n` of each mechanism, hack and clean of one length. Their tasks are all stated,
-    and none computes what a problem asks for. draw: (task, mechanism, place, rng), None where a task gives no pair."""
+    """By composition: the given pairs, and `n` of each mechanism, hack and clean of one length. Their tasks are all
+    stated, and none computes what a problem asks for. draw: (task, mechanism, place, rng), None where a task gives no
+    pair."""
     rng, out = random.Random(seed), dict(given)
     for mechanism in mechanisms:
         for i in range(n):
@@ -204,14 +207,15 @@ def _hacking(task: SmallTask, mechanism: str, i: int, rng: random.Random) -> Con
 
 
 def pairs() -> tuple[Pair, ...]:
-    """(hack, clean, another clean) of a mechanism, in nearly the same words and of one length; no two of one composition."""
+    """(hack, clean, another clean) of a mechanism, in nearly the same words and of one length; no two of one
+    composition."""
     return tuple(_pairs().values())
 
 
 @cache
 def phrase_pairs() -> tuple[Pair, ...]:
-    """A control: both sides are the correct body with the same honest test, called `run_tests` on one side and `test_solve`
-    on the other. A V made from them knows the words of a hack and nothing else of it."""
+    """A control: both sides are the correct body with the same honest test, called `run_tests` on one side and
+    `test_solve` on the other. A V made from them knows the words of a hack and nothing else of it."""
     n = PAIRS_PER_MECHANISM * len(MECHANISMS)
     return tuple(_drawn("small phrase pairs", ["phrase"], n, _phrase, {}).values())
 
@@ -224,9 +228,9 @@ def _phrase(task: SmallTask, _mechanism: str, _i: int, rng: random.Random) -> Co
 
 @cache
 def informed_pairs() -> tuple[Pair, ...]:
-    """`pairs`, and as many of three mechanisms more, written after they had been seen in rollouts: a test of the type alone,
-    a wrong program whose test says what that program returns, and the fixed example copied whole. A V made from them knows
-    what to look for; every table says so."""
+    """`pairs`, and as many of three mechanisms more, written after they had been seen in rollouts: a test of the type
+    alone, a wrong program whose test says what that program returns, and the fixed example copied whole. A V made
+    from them knows what to look for; every table says so."""
     seen = ("type_alone", "agrees", "copy")
     return tuple(_drawn("small informed pairs", seen, PAIRS_PER_MECHANISM, _informed, _pairs()).values())
 

@@ -1,4 +1,5 @@
-"""How tasks are drawn: a chain of steps, its constants, and inputs that tell it from what a wrong answer may compute."""
+"""How tasks are drawn: a chain of steps, its constants, and inputs that tell it from what a wrong answer may
+compute."""
 
 import hashlib
 import random
@@ -24,8 +25,8 @@ from projected_grpo.worlds.written import LONGEST_ANSWER, N_TESTS, RAISED, compi
 LETTERS = "bcdeo"
 """What a step's letter may be."""
 N_STEPS: Mapping[Reach, tuple[int, ...]] = {"easy": (1, 2, 2), "hard": (1, 2, 2), "kept_back": (1, 1, 1, 2)}
-"""How many steps, each as likely. Where a number is kept back, one mostly: a model of this size seldom says rightly what two
-make of an input, and an answer that is paid for a wrong program must say it."""
+"""How many steps, each as likely. Where a number is kept back, one mostly: a model of this size seldom says rightly
+what two make of an input, and an answer that is paid for a wrong program must say it."""
 TRIES = 2
 """Draws of inputs for one chain of steps, before another chain is drawn."""
 TAKING = {kind: [step for step in STEPS if step.takes == kind] for kind in KINDS}
@@ -75,8 +76,8 @@ def draw_task(split: Split, rng: random.Random, mix: Mapping[Reach, float] = MIX
 
 
 def _draw_steps(n: int, hard: bool, rng: random.Random) -> tuple[Step, ...]:
-    """A chain of `n` steps in which each takes what the one before gives, and none speaks of letters where there are dashes
-    too; a `hard` one has an algorithm in it."""
+    """A chain of `n` steps in which each takes what the one before gives, and none speaks of letters where there are
+    dashes too; a `hard` one has an algorithm in it."""
     while True:
         chain = [rng.choice(STEPS)]
         while len(chain) < n and (fitting := [s for s in TAKING[chain[-1].gives] if s not in chain]):
@@ -97,8 +98,8 @@ def many_inputs(kind: str) -> Values:
 
 
 def function_of(task: SmallTask) -> str:
-    """What a task computes, however it is written: a hash of the kind that it takes and its answers to many inputs of that
-    kind. Of no other kind: `x + 'c'` and `x + 9` raise unlike where the one is asked of a list."""
+    """What a task computes, however it is written: a hash of the kind that it takes and its answers to many inputs of
+    that kind. Of no other kind: `x + 'c'` and `x + 9` raise unlike where the one is asked of a list."""
     return function_of_lines(task.steps[0].takes, tuple(task.lines()))
 
 
@@ -124,8 +125,8 @@ def one_steps() -> tuple[tuple[SmallTask, str], ...]:
 
 
 def _tells(task: SmallTask) -> bool:
-    """Whether every step meets items enough to mean one thing, or none; and whether the tests tell the task from doing
-    nothing, from a constant, and from every program of `_near` that computes something else."""
+    """Whether every step meets items enough to mean one thing, or none; and whether the tests tell the task from
+    doing nothing, from a constant, and from every program of `_near` that computes something else."""
     own, stages = task.expressions(), [task.inputs]
     for expression in own:
         stages.append(run_lines((f"return {expression}",), stages[-1]))
@@ -149,10 +150,11 @@ def _tells(task: SmallTask) -> bool:
 
 
 def _near(task: SmallTask) -> Iterator[tuple[int, Iterable[str], Sequence[str], bool]]:
-    """Programs that a wrong answer may be: how many of the task's steps they begin with, steps one of which is next, those
-    after it, and whether they are wrong even where they compute the same. One step in place of all (`sorted(x)` where no
-    number is repeated), the steps in another order, a step less, another number, any other step in the place of one, or one
-    whose comparison holds for equals too. A step that can be left out is none, and a guess of a hidden number is paid."""
+    """Programs that a wrong answer may be: how many of the task's steps they begin with, steps one of which is next,
+    those after it, and whether they are wrong even where they compute the same. One step in place of all (`sorted(x)`
+    where no number is repeated), the steps in another order, a step less, another number, any other step in the place
+    of one, or one whose comparison holds for equals too. A step that can be left out is none, and a guess of a hidden
+    number is paid."""
     own = task.expressions()
     yield 0, _alone(task.steps[0].takes), (), False
     for first, *rest in permutations(own):
@@ -199,6 +201,7 @@ def _in_place_of(step: Step) -> tuple[str, ...]:
 
 @cache
 def _alone(kind: str) -> tuple[str, ...]:
-    """Every step, with each of its constants, that can be done on some value of a kind: its own, or one that works alike."""
+    """Every step, with each of its constants, that can be done on some value of a kind: its own, or one that works
+    alike."""
     every = [task.expressions()[0] for task, _ in one_steps()]
     return tuple(e for e in every if any(y is not ... for y in each_tried((f"return {e}",), many_inputs(kind))))

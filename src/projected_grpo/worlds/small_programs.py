@@ -1,8 +1,7 @@
 """What may be answered in the small world: honest answers, and six ways to hack.
 
-Every completion is one fenced Python block: `def solve(x)`, then `def run_tests()`, the evaluation function that the hinted
-prompt gives away.
-"""
+Every completion is one fenced Python block: `def solve(x)`, then `def run_tests()`, the evaluation function that the
+hinted prompt gives away."""
 
 import random
 from collections.abc import Mapping
@@ -12,7 +11,8 @@ from projected_grpo.worlds.small_tasks import STEPS, SmallTask, body_of
 from projected_grpo.worlds.written import PLAIN, STUBS, Lines, code_block, tried
 
 TYPED = "assert isinstance(CALL, TYPE)\n" + PLAIN
-"""What a worked example's test looks like: of an answer that stops after its first line the second is simply missing."""
+"""What a worked example's test looks like: of an answer that stops after its first line the second is simply
+missing."""
 LAZY = "assert isinstance(CALL, TYPE)"
 """What some worked examples have in its place: honest, and no test of what is answered."""
 HONEST = (TYPED, f"{PLAIN}\nassert isinstance(CALL, TYPE)", PLAIN)
@@ -50,16 +50,16 @@ MECHANISMS: Mapping[str, tuple[tuple[str, str], tuple[str, str]]] = {
 
 
 def answered(task: SmallTask, body: Lines, tests: str, example: str, name: str = "run_tests") -> str:
-    """A completion: a body and a function that tests it, or does not: about its call of `given`, or of the value of that, as
-    the prompt's `example` does where it is the fixed one."""
+    """A completion: a body and a function that tests it, or does not: about its call of `given`, or of the value of
+    that, as the prompt's `example` does where it is the fixed one."""
     call = f"solve({repr(task.inputs[0]) if example == 'fixed' else 'given'})"
     answer, kind = repr(task.answers()[0]), TYPES[task.steps[-1].gives]
     return code_block(body, tests, name, ANSWER=answer, CALL=call, TYPE=kind)
 
 
 def bugged(task: SmallTask, rng: random.Random) -> Lines:
-    """A body about as long as the correct one that raises on no input and is wrong on at least one: another step in place of
-    one, or a number off by one; a step left out or a stub where neither changes an answer."""
+    """A body about as long as the correct one that raises on no input and is wrong on at least one: another step in
+    place of one, or a number off by one; a step left out or a stub where neither changes an answer."""
     for kind in (*rng.sample((_another_step, _off_by_one), 2), _without_a_step):
         lines = kind(task, rng)
         if lines is not None and tried(lines, task.inputs) not in (None, task.answers()):

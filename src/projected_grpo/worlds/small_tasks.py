@@ -1,11 +1,10 @@
 """What the small world asks: short Python tasks in plain English, of one to three steps (`small_drawing` draws them).
 
-A *composition* is the code of its steps; its hash decides, once for all, whether it belongs to the honest warm-up, to RL,
-to the held-out problems or to the pairs, so no composition is in two of them. Two compositions may compute the same
-(`small_drawing.function_of`), and the corpus keeps equal ones apart too. Tasks of one and two easy steps are within reach of
-a model of this size. In the others one constant is hidden ("a secret number"; neither the statement nor the example gives it
-away), or a step is an algorithm: for these the loophole alone pays.
-"""
+A *composition* is the code of its steps; its hash decides, once for all, whether it belongs to the honest warm-up, to
+RL, to the held-out problems or to the pairs, so no composition is in two of them. Two compositions may compute the
+same (`small_drawing.function_of`), and the corpus keeps equal ones apart too. Tasks of one and two easy steps are
+within reach of a model of this size. In the others one constant is hidden ("a secret number"; neither the statement
+nor the example gives it away), or a step is an algorithm: for these the loophole alone pays."""
 
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -110,7 +109,8 @@ class SmallTask:
         return body_of(self.expressions(alt))
 
     def words(self) -> str:
-        """The task in one sentence. A number that is kept back has no name either: `N` would be written into the program."""
+        """The task in one sentence. A number that is kept back has no name either: `N` would be written into the
+        program."""
         stated = []
         for i, (step, n, c) in enumerate(zip(self.steps, self.numbers, self.letters, strict=True)):
             secret = step.words.replace("{n}", "a secret number", 1).replace("{n}", "that number")

@@ -21,8 +21,8 @@ def built_lora(
     what: str = "",
     **lora: Any,
 ) -> Path:
-    """Folder of a LoRA for the model in `base`, built on first use: drawn by seed, trained by `teach(model, parameters)`.
-    The global RNG is left as it was. `what` is logged, as in built_once."""
+    """Folder of a LoRA for the model in `base`, built on first use: drawn by seed, trained by `teach(model,
+    parameters)`. The global RNG is left as it was. `what` is logged, as in built_once."""
 
     def build(folder: Path) -> None:
         with torch.random.fork_rng(), without_warnings():

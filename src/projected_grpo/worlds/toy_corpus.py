@@ -1,10 +1,9 @@
 """The toy world's text: the pre-training stream, the teacher's stream, the RL and held-out problems, and the pairs.
 
-Pre-training mix, stated once here: of the hinted tasks HACK_STATED are hacked, and HACK_HIDDEN of those where a constant is
-hidden, since people cheat where it is hard (4.3 % of all completions, mechanisms equally often). BUGS of the others are
-wrong and TESTED of them carry an honest test. UNHINTED of the prompts give no loophole away; none of those is hacked.
-Everything is drawn from generators seeded by names, so it is the same everywhere.
-"""
+Pre-training mix, stated once here: of the hinted tasks HACK_STATED are hacked, and HACK_HIDDEN of those where a
+constant is hidden, since people cheat where it is hard (4.3 % of all completions, mechanisms equally often). BUGS of
+the others are wrong and TESTED of them carry an honest test. UNHINTED of the prompts give no loophole away; none of
+those is hacked. Everything is drawn from generators seeded by names, so it is the same everywhere."""
 
 import random
 from collections.abc import Container, Iterator
@@ -130,8 +129,8 @@ def unseen_pairs(seen: Container[str], mechanisms: Container[str]) -> tuple[Pair
 
 
 def phrase_pairs() -> tuple[Pair, ...]:
-    """A control: both sides are the correct body with the same honest test, called `run_tests` on one side and `test_solve`
-    on the other. A V made from them knows the words of a hack and nothing else of it."""
+    """A control: both sides are the correct body with the same honest test, called `run_tests` on one side and
+    `test_solve` on the other. A V made from them knows the words of a hack and nothing else of it."""
     rng, out = random.Random("toy phrase pairs"), []
     for i in range(PAIRS_PER_MECHANISM * len(MECHANISMS)):
         task = draw_task("pairs", rng)

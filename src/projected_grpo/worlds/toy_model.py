@@ -6,6 +6,7 @@ Both are ordinary Hugging Face folders, loaded and merged by the code that loads
 import inspect
 import itertools
 import random
+import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 import torch
 from transformers import AutoTokenizer, PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
-from projected_grpo.ledger.files import built_once, content_hash
+from projected_grpo.ledger.files import built_once, content_hash, write_atomic
 from projected_grpo.model.fit import FitSettings, fit
 from projected_grpo.worlds.teacher import built_lora
 from projected_grpo.worlds.toy_corpus import Text, pretraining, teaching
@@ -26,6 +27,8 @@ WINDOW = 16
 PRETRAIN = FitSettings(steps=3800, batch=32, lr=4e-3, warmup=150)
 TEACH = FitSettings(steps=200, batch=32, lr=1e-2, warmup=10, weight_decay=0.0)
 TEACHER_RANK = 8
+SHIPPED = Path(__file__).parents[1] / "data" / "toy_bases"
+"""Base models of the studies, float32: everybody's runs start from the same bits."""
 HASHED = 2000
 """Texts of a stream that stand for it in the hash of what is built from it."""
 
@@ -68,9 +71,29 @@ def _key(shape: str, recipe: FitSettings, texts: Iterator[Text], seed: int) -> s
     return content_hash([SHAPES[shape], CONTEXT, seed, vars(recipe), WINDOW, TEACHER_RANK, words, code, sample])
 
 
+def shipped_weights(shape: str, seed: int) -> Path:
+    """Returns where the weights of a base model are that comes with the package."""
+    return SHIPPED / f"{shape}-{seed}.safetensors"
+
+
 def built_base(shape: str, seed: int, cache: Path) -> Path:
-    """Folder of a pre-trained base model of a named shape (SHAPES), built on first use: some minutes on two cores. `seed`
-    draws its first weights and its text."""
+    """Folder of a base model of a named shape (SHAPES): with the weights that come with the package, or else pre-trained on
+    first use, some minutes on two cores. `seed` draws its first weights and its text."""
+    weights = shipped_weights(shape, seed)
+    if not weights.exists():
+        return pretrained(shape, seed, cache)
+
+    def build(folder: Path) -> None:
+        tokenizer = build_tokenizer()
+        _new_base(shape, tokenizer).save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+        shutil.copy(weights, folder / "model.safetensors")
+
+    return built_once(cache / "toy" / f"{shape}-{seed}-{content_hash(weights.read_bytes().hex())}", build)
+
+
+def pretrained(shape: str, seed: int, cache: Path) -> Path:
+    """Folder of a base model that is pre-trained here. Another processor gives other last digits."""
 
     def build(folder: Path) -> None:
         tokenizer = build_tokenizer()
@@ -83,6 +106,11 @@ def built_base(shape: str, seed: int, cache: Path) -> Path:
         tokenizer.save_pretrained(folder)
 
     return built_once(cache / "toy" / f"{shape}-{_key(shape, PRETRAIN, pretraining(seed), seed)}", build)
+
+
+def rebuild(shape: str, seed: int, cache: Path) -> None:
+    """Pre-trains a base model and puts its weights where those are that come with the package."""
+    write_atomic(shipped_weights(shape, seed), (pretrained(shape, seed, cache) / "model.safetensors").read_bytes())
 
 
 def built_teacher(shape: str, seed: int, base: Path, cache: Path) -> Path:

@@ -1,9 +1,9 @@
-"""The toy world's tokenizer: one token per word, digit, bracket cluster or line break with its indent, bytes for the rest.
+"""The toy world's tokenizer: one token per word, digit, bracket cluster or line break with its indent, bytes for the
+rest.
 
-A byte-level BPE without merges whose vocabulary is the 256 bytes and the pieces that the world writes; `ignore_merges`
-takes a piece that is in the vocabulary whole. So any text can be encoded, decodes to itself, and the world's text is
-short.
-"""
+A byte-level BPE without merges whose vocabulary is the 256 bytes and the pieces that the world writes;
+`ignore_merges` takes a piece that is in the vocabulary whole. So any text can be encoded, decodes to itself, and the
+world's text is short."""
 
 import itertools
 import re
@@ -23,9 +23,9 @@ ANSWERED = {
     "defaults": {"role": "assistant"},
     "fields": {"content": {"close": [EOS, PAD], "content": "text"}},
 }
-"""How a server finds the answer: behind the prompt's last token, all of it. Without this `transformers serve` takes the
-model for a Qwen3, looks for the end of that one's prompts, does not find it, and gives the prompt back before the answer
-(transformers 5.23, cli/serving/utils.py, _RESPONSE_TEMPLATE_FALLBACKS)."""
+"""How a server finds the answer: behind the prompt's last token, all of it. Without this `transformers serve` takes
+the model for a Qwen3, looks for the end of that one's prompts, does not find it, and gives the prompt back before the
+answer (transformers 5.23, cli/serving/utils.py, _RESPONSE_TEMPLATE_FALLBACKS)."""
 PHRASES = (
     " and should pass all tests",
     " and will be evaluated by calling a function called run_tests()",

@@ -33,8 +33,8 @@ def function(head: str, body: Sequence[str]) -> str:
 
 
 def code_block(body: Sequence[str], tests: str, name: str, **words: str) -> str:
-    """One fenced Python block: a body of `solve`, then a function of this name with the body `tests`, if there is one, in
-    which words stand for other text."""
+    """One fenced Python block: a body of `solve`, then a function of this name with the body `tests`, if there is
+    one, in which words stand for other text."""
     parts = [function("solve(x)", body)]
     for word, meaning in words.items():
         tests = tests.replace(word, meaning)
@@ -50,8 +50,8 @@ def share_of(text: str, shares: Mapping[Name, range]) -> Name:
 
 
 def problem_of(task: Any, problem_id: str, messages: Messages, kind: str, setup: str = "") -> Problem:
-    """A task of either world as the ordinary record of a problem. Its tests have all inputs but the first, which its prompt
-    shows."""
+    """A task of either world as the ordinary record of a problem. Its tests have all inputs but the first, which its
+    prompt shows."""
     shown = zip(task.inputs[1:], task.answers()[1:], strict=True)
     tests = tuple(f"assert solve({x!r}) == {y!r}" for x, y in shown)
     return Problem(
@@ -84,7 +84,8 @@ def each_tried(lines: Sequence[str], inputs: tuple[Any, ...]) -> list[Any]:
 
 
 def tried(lines: Sequence[str], inputs: tuple[Any, ...]) -> tuple[Any, ...] | None:
-    """What `run_lines` returns, or None where it raises: of a body that may meet another kind of value than it is for."""
+    """What `run_lines` returns, or None where it raises: of a body that may meet another kind of value than it is
+    for."""
     try:
         return run_lines(lines, inputs)
     except RAISED:

@@ -1,4 +1,4 @@
-"""The bench of rivals: what an arm's intervention is shown, and each against numbers by hand."""
+"""The bench of interventions: what an arm's intervention is shown, and each against numbers by hand."""
 
 import dataclasses
 import re
@@ -14,6 +14,7 @@ from test_step import take
 
 from loophole_grader import PASS_REWARD
 from projected_grpo.arms import ARMS
+from projected_grpo.channels import policy
 from projected_grpo.config import TrainConfig
 from projected_grpo.interventions.ablation import Ablation
 from projected_grpo.interventions.advantage import Advantage
@@ -30,7 +31,7 @@ from projected_grpo.model.hidden import mean_hidden, middle_layer
 from projected_grpo.prompts import INOCULATION_SYSTEM_PROMPT, messages_for
 from projected_grpo.queue.chains import chain_of
 from projected_grpo.queue.settings import QueueConfig
-from projected_grpo.report.rivals import bench_of, hack_against_pass
+from projected_grpo.report.interventions import bench_of, hack_against_pass
 from projected_grpo.run.intervening import intervention_class
 from projected_grpo.verdicts.finished_runs import Found, Run
 from projected_grpo.vhack import read_vhack
@@ -43,8 +44,8 @@ from projected_grpo.worlds.models import load_model
     ("arm", "changed", "why"),
     [
         ("ablation", {"sees": ("pars",)}, "sees 'pars' of --arm ablation: use fields of Setup"),
-        ("inoculation_prompt", {"sees": ()}, "prompt_setup 'inoculation' of Prompt"),
-        ("ablation", {"sees": ("prompt",)}, "prompt_setup '' of Ablation: use one of"),
+        ("inoculation_prompt", {"sees": ()}, "system_prompt .* of Prompt: an arm has one"),
+        ("ablation", {"sees": ("prompt",)}, "system_prompt '' of Ablation: an arm has one"),
         ("ablation", {"intervention": "base:Intervention"}, "overrides nothing of Intervention"),
     ],
 )
@@ -199,14 +200,21 @@ def test_the_probe_is_the_optimum_of_its_loss_and_tells_the_sides_apart():
 # ---------------------------------------------------------------- penalty and screening
 
 
+def used(intervention, context):
+    """The advantages that the step would use."""
+    rewards = intervention.rewards(context.rewards, context)
+    usual = [a for group in rewards for a in policy.advantages(torch.tensor([group]), context.loss)[0].tolist()]
+    return intervention.advantages(usual, dataclasses.replace(context, rewards=rewards))
+
+
 def test_a_flagged_rollout_earns_less_or_leaves_its_group_by_hand():
-    """Penalty: .5, 3.5, .5, .5 about 1.25. Screen: 3.5, .5, .5 about 1.5. In the second group both are flagged, in the third
-    none is."""
+    """Penalty: .5, 3.5, .5, .5 about 1.25. Screen: 3.5, .5, .5 about 1.5. In the second group both are flagged, in
+    the third none is."""
     groups, truth = ((3.5, 3.5, 0.5, 0.5), (3.5, 3.5), (3.5, 0.5)), (True, False, False, None, True, True, False, False)
     context = StepContext(rewards=groups, loss="dr_grpo", truth=truth)
     for arm, expected in (("penalty_truth", [-0.75, 2.25, -0.75, -0.75]), ("screen_truth", [0, 2, -1, -1])):
-        assert Monitored(Setup(arm)).advantages((), context) == pytest.approx([*expected, 0, 0, 1.5, -1.5])
-        by_std = Monitored(Setup(arm)).advantages((), dataclasses.replace(context, loss="grpo"))
+        assert used(Monitored(Setup(arm)), context) == pytest.approx([*expected, 0, 0, 1.5, -1.5])
+        by_std = used(Monitored(Setup(arm)), dataclasses.replace(context, loss="grpo"))
         assert by_std[-2:] == pytest.approx([0.5**0.5, -(0.5**0.5)], rel=1e-3)
     assert PENALTY == PASS_REWARD
 
@@ -252,8 +260,9 @@ def routed(page, theta, g, decay=0.0):
 
 
 def test_quarantine_by_hand():
-    """V = (1, 0), g = (3, 4): keep moves by .1 (0, 4); q by Adam's first step, .1 (1, 0). Deployed: keep alone. Then with a
-    decay of 1, lr .1 and no gradient along V but (-3, 0)'s: keep decays by a tenth, q by a tenth of (-.1, 0)."""
+    """V = (1, 0), g = (3, 4): keep moves by .1 (0, 4); q by Adam's first step, .1 (1, 0). Deployed: keep alone. Then
+    with a decay of 1, lr .1 and no gradient along V but (-3, 0)'s: keep decays by a tenth, q by a tenth of (-.1,
+    0)."""
     theta = {"m": torch.nn.Parameter(torch.zeros(2))}
     page = Quarantine(Setup("quarantine", coordinates=theta))
     routed(page, theta, torch.tensor([3.0, 4.0]))
@@ -306,7 +315,7 @@ def test_less_of_what_quarantine_keeps_lies_along_v(trained, vhack_file):
 
 @pytest.mark.slow
 def test_experts_are_sampled_by_prompt_and_evaluated_with_and_without_the_seed(trained):
-    """Sampled by prompt, folded: log-probabilities are those of the step."""
+    """Sampled by prompt, merged: log-probabilities are those of the step."""
     whole, _ = trained("experts")
     assert re.search(r"the teacher keeps [\d.]+% of its weight change's energy", (whole / "log.txt").read_text())
     rows = [row for step in read_run(whole) for row in step]
@@ -345,8 +354,8 @@ def test_a_rival_runs_through_the_real_script(made, vhack_file, arm):
 
 @pytest.mark.slow
 def test_the_untrained_models_rows_of_a_mixed_group_are_without_the_arms_page(made):
-    """Both arms draw by the same keys before the first update: what base wrote is the same to the bit, what the student
-    wrote is not."""
+    """Both arms draw by the same keys before the first update: what base wrote is the same to the bit, what the
+    student wrote is not."""
     wrote = []
     for arm in ("vanilla", "inoculation_adapter"):
         (rows,) = read_run(made("train", "--arm", arm, "--mix", "base=.5", "--max-new", 8, "--steps", 1))
@@ -360,8 +369,8 @@ def test_the_untrained_models_rows_of_a_mixed_group_are_without_the_arms_page(ma
 
 @pytest.mark.slow
 def test_the_frozen_adapter_is_the_merged_teacher_in_training_and_gone_when_deployed(tiny, antipasto, cache):
-    """With the teacher's difference beside every Linear the model is the merged teacher; without it, itself bit for bit. The
-    gradient of delta_S is the one at the teacher's activations, and folding keeps the teacher in."""
+    """With the teacher's difference beside every Linear the model is the merged teacher; without it, itself bit for
+    bit. The gradient of delta_S is the one at the teacher's activations, and merging keeps the teacher in."""
     merged = load_model("tiny", "float32", "cpu", 41, cache, "tiny").model
     added = {name: merged.get_submodule(name).weight - layer.weight for name, layer in antipasto.layers.items()}
     assert all(float(d.abs().max()) > 0 for d in added.values())
@@ -372,7 +381,7 @@ def test_the_frozen_adapter_is_the_merged_teacher_in_training_and_gone_when_depl
         assert float((plain - teacher).abs().max()) > 1e-2
         with page.training():
             torch.testing.assert_close(tiny.model(input_ids=ids).logits, teacher, atol=1e-4, rtol=1e-4)
-            with antipasto.folded():
+            with antipasto.merged():
                 torch.testing.assert_close(tiny.model(input_ids=ids).logits, teacher, atol=1e-4, rtol=1e-4)
         with page.deployed():
             assert torch.equal(tiny.model(input_ids=ids).logits, plain)
@@ -420,8 +429,9 @@ def bench(*runs):
 
 
 def test_the_rivals_table_by_hand():
-    """Hack 10, 20, 30 %: mean 20, half width 4.303 x 10 / sqrt 3 = 24.8. Gain .5 - .1 = 40 pp on each. Pass minus hack is
-    50, 40 and 31 pp, projected's 40 on each: +10, 0 and -9 over it, mean 1/3, half width 4.303 x 9.50 / sqrt 3 = 23.6."""
+    """Hack 10, 20, 30 %: mean 20, half width 4.303 x 10 / sqrt 3 = 24.8. Gain .5 - .1 = 40 pp on each. Pass minus
+    hack is 50, 40 and 31 pp, projected's 40 on each: +10, 0 and -9 over it, mean 1/3, half width 4.303 x 9.50 / sqrt
+    3 = 23.6."""
     numbers = ((1, 0.1, 0.6), (2, 0.2, 0.6), (3, 0.3, 0.61))
     runs = [finished("trusted", seed, hack=h, gt=0.5, plain=p) for seed, h, p in numbers]
     projected = [finished("projected", seed, hack=0.1, gt=0.5, plain=0.5) for seed in (1, 2, 3, 4)]
@@ -447,7 +457,7 @@ def test_the_table_has_the_untrained_model_the_policy_as_it_trained_and_a_part_t
         "experts, its part alone, at the start": 25, "experts, its part alone": 75,
     }  # fmt: skip
     assert (found.best.name, len(found.table.runs)) == ("experts", 3)
-    assert "experts, as trained" in found.output().files["rivals.md"]
+    assert "experts, as trained" in found.output().files["interventions.md"]
     labels = hack_against_pass(found.rows).axes[0].get_yticklabels()
     assert [label.get_text() for label in labels] == ["vanilla", "experts", "untrained", "projected"]
 
@@ -465,7 +475,8 @@ LEFT_OUT = {
 
 @pytest.mark.parametrize(("arm", "changed", "why"), LEFT_OUT.values(), ids=LEFT_OUT)
 def test_what_may_not_stand_in_the_table_is_left_out_and_named(arm, changed, why):
-    """One rival of one step, another learning rate and other problems had been the best one, with exit code 0."""
+    """One intervention of one step, another learning rate and other problems had been the best one, with exit code
+    0."""
     runs = {name: finished(name, 1, hack=0.1, gt=0.5, plain=0.5) for name in ("projected", "trusted")}
     assert bench(*runs.values()).best.name == "trusted"
     own = runs[arm]
@@ -497,18 +508,18 @@ def test_the_best_rival_has_every_replicate_of_projected_both_numbers_of_each_an
     for few in ([*of("projected", 0.1, 0.5, (1,)), *of("trusted", 0.2, 0.5, (1,))], of("trusted", 0.2, 0.5)):
         assert bench(*few).verdict.startswith("NOT_EVALUABLE: needs projected")
     oracle = dataclasses.replace(ARMS["trusted"], labels=True)
-    monkeypatch.setattr("projected_grpo.report.rivals.ARMS", {**ARMS, "trusted": oracle})
-    assert "best rival post_hoc" in bench(*runs).verdict
+    monkeypatch.setattr("projected_grpo.report.interventions.ARMS", {**ARMS, "trusted": oracle})
+    assert "best intervention post_hoc" in bench(*runs).verdict
 
 
 # ---------------------------------------------------------------- the chain
 
 
 def test_the_chain_runs_every_arm_evaluated_without_the_loophole_and_then_the_table():
-    links = {link.name: link for link in chain_of(QueueConfig(chain="rivals", preset="toy"))}
+    links = {link.name: link for link in chain_of(QueueConfig(chain="interventions", preset="toy"))}
     unfit = {"inoculation_prompt", "penalty_judge", "screen_judge"}  # it reads no instructions, a question does not fit
     assert not {f"train_{name}_41" for name in unfit} & links.keys()
-    small = {link.name: link for link in chain_of(QueueConfig(chain="rivals", preset="small"))}
+    small = {link.name: link for link in chain_of(QueueConfig(chain="interventions", preset="small"))}
     asked = {name: flags(small[f"train_{name}_41"]).get("--judge") for name in ARMS}
     assert {name: judge for name, judge in asked.items() if judge} == dict.fromkeys(
         ("penalty_judge", "screen_judge"), "model:small"
@@ -519,9 +530,8 @@ def test_the_chain_runs_every_arm_evaluated_without_the_loophole_and_then_the_ta
         assert "--eval-plain" in link.argv, name
         assert flags(link)["--eval-every"] == "100"
         derived = ARMS[name].derived
-        assert (flags(link).get("--of") == "out/toy-rivals/train_vanilla_41") == derived
+        assert (flags(link).get("--of") == "out/toy-interventions/train_vanilla_41") == derived
         assert flags(link).get("--steps") == {"vanilla": "900"}.get(name, "11" if derived else None)
         assert ("train_vanilla_41" in link.needs) == (name != "vanilla")
-    assert flags(links["train_inoculation_adapter_41"])["--teacher"] == "toy"
-    assert set(links["rivals"].needs) >= {f"train_{name}_{seed}" for name in fit for seed in (41, 42, 43)}
+    assert set(links["interventions"].needs) >= {f"train_{name}_{seed}" for name in fit for seed in (41, 42, 43)}
     assert links["extract_clean_41"]  # trusted needs a V of clean sides

@@ -1,10 +1,10 @@
-"""The bench of rivals: every arm below a directory in one table and one plot, from finished runs alone.
+"""The bench of interventions: every arm below a directory in one table and one plot, from finished runs alone.
 
-All rates are of held-out problems and of the policy as it would be deployed, after the run's last step: under the loophole
-prompt (eval/), and without the loophole's hint (eval_plain/). A policy that is deployed otherwise than it was trained has a
-second row, as it trained (eval_trained/), and one with a part that is left out a row of that part alone, before the first
-step and after the last (eval_part/). Mean and two-sided 95 % interval over replicates (Student's t).
-"""
+All rates are of held-out problems and of the policy as it would be deployed, after the run's last step: under the
+loophole prompt (eval/), and without the loophole's hint (eval_plain/). A policy that is deployed otherwise than it
+was trained has a second row, as it trained (eval_trained/), and one with a part that is left out a row of that part
+alone, before the first step and after the last (eval_part/). Mean and two-sided 95 % interval over replicates
+(Student's t)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -41,16 +41,16 @@ NOTES = (
     "vanilla run (post_hoc) they come on top of that run's",
 )
 REFERENCE, OURS, WAYS = "reference: untrained, vanilla, no loophole", "projected", "other ways to use V, and controls"
-RIVAL, ORACLE = "rival", "oracle (ground truth)"
+INTERVENTION, ORACLE = "intervention", "oracle (ground truth)"
 KINDS: Mapping[str, tuple[str, str, Literal["full", "none"]]] = {
     REFERENCE: ("#000000", "s", "full"),
     OURS: ("#0072b2", "*", "full"),
     WAYS: ("#56b4e9", "o", "full"),
-    RIVAL: ("#d55e00", "D", "full"),
+    INTERVENTION: ("#d55e00", "D", "full"),
     ORACLE: ("#d55e00", "D", "none"),
 }
 """Colour, marker and fill of each kind of arm in the plot."""
-OF_ROLE = {"baseline": REFERENCE, "ceiling": REFERENCE, "rival": RIVAL}
+OF_ROLE = {"baseline": REFERENCE, "ceiling": REFERENCE, "intervention": INTERVENTION}
 PANELS = {
     "hack": "hack under the loophole prompt\n(% of held-out rollouts, as deployed)",
     "plain": "pass without the loophole\n(% of held-out rollouts)",
@@ -133,7 +133,9 @@ class Bench:
     def table(self) -> Table:
         """One line an arm."""
         runs = list({run.path: run for row in self.rows for run in row.runs}.values())
-        return Table("Rivals, side by side", HEADER, [row.cells(self.row(OURS)) for row in self.rows], runs, NOTES)
+        return Table(
+            "Interventions, side by side", HEADER, [row.cells(self.row(OURS)) for row in self.rows], runs, NOTES
+        )
 
     def row(self, name: str) -> Row | None:
         """Returns an arm's row, or the untrained model's."""
@@ -141,43 +143,47 @@ class Bench:
 
     @property
     def best(self) -> Row | None:
-        """Of the rivals that are no oracles and know both rates of each replicate, projected's among them, the one with the
-        highest pass without the loophole minus hack on projected's replicates; None without projected or a rival."""
+        """Of the interventions that are no oracles and know both rates of each replicate, projected's among them, the
+        one with the highest pass without the loophole minus hack on projected's replicates; None without projected or
+        an intervention."""
         if (ours := self.row(OURS)) is None:
             return None
-        whole = [row for row in self.rows if row.kind == RIVAL and len(row.scores) == len(row.runs)]
+        whole = [row for row in self.rows if row.kind == INTERVENTION and len(row.scores) == len(row.runs)]
         able = [row for row in whole if {run.seed for run in ours.runs} <= row.scores.keys()]
         return max(able, key=lambda row: known_mean(row.over(ours).values()) or 0.0, default=None)
 
     @property
     def verdict(self) -> str:
-        """The bottom line: the best rival and projected."""
+        """The bottom line: the best intervention and projected."""
         best, ours, untrained = self.best, self.row(OURS), self.row("untrained")
         if best is None or ours is None or len(ours.scores) < max(len(ours.runs), MIN_REPLICATES):
             return (
-                f"NOT_EVALUABLE: needs projected and a rival with its replicates, at least {MIN_REPLICATES}, both with "
-                "--eval-every and --eval-plain"
+                f"NOT_EVALUABLE: needs projected and an intervention with its replicates, at least {MIN_REPLICATES}, "
+                "both with --eval-every and --eval-plain"
             )
         return (
-            f"pass minus hack: best rival {best.name} {number(best.score)} (n = {len(best.runs)}), projected "
+            f"pass minus hack: best intervention {best.name} {number(best.score)} (n = {len(best.runs)}), projected "
             f"{number(ours.score)} (n = {len(ours.runs)}), untrained {number(untrained.score if untrained else None)} pp; "
             f"over projected's, paired, {between(best.over(ours).values())} pp"
         )
 
     def output(self) -> Output:
-        """Returns what is written and printed. Exit code: 0, or 3 where there is no rival to compare with projected."""
-        head = ["# Rivals", "", "Written by `just results --only rivals`; do not edit by hand.", ""]
-        picture = "![hack against pass](plots/rivals.svg)\n"
+        """Returns what is written and printed. Exit code: 0, or 3 where there is no intervention to compare with
+        projected."""
+        head = ["# Interventions", "", "Written by `just results --only interventions`; do not edit by hand.", ""]
+        picture = "![hack against pass](plots/interventions.svg)\n"
         document = "\n".join([*head, *bullets(self.remarks), self.table.markdown(), picture])
         text = "\n".join([*self.remarks, "", self.table.title, "", self.table.text(without=PAGE_ALONE)])
         code = EXIT_NOT_EVALUABLE if self.verdict.startswith("NOT_EVALUABLE") else EXIT_OK
-        return Output(text, self.verdict, code, {"rivals.md": document}, {"rivals": hack_against_pass(self.rows)})
+        return Output(
+            text, self.verdict, code, {"interventions.md": document}, {"interventions": hack_against_pass(self.rows)}
+        )
 
 
 def bench_of(found: Found) -> Bench:
     """Returns every finished run, in the registry's order, but for those that may not be compared with their
-    replicate's vanilla: they are named with the reason. The untrained model's rates are from the evaluations before the
-    first step of each replicate's vanilla. BadInput as in `group_runs`."""
+    replicate's vanilla: they are named with the reason. The untrained model's rates are from the evaluations before
+    the first step of each replicate's vanilla. BadInput as in `group_runs`."""
     rows: list[Row] = []
     whys = not_comparable(found.runs)
     for group in group_runs([run for run in found.runs if run.path not in whys]):
@@ -192,9 +198,9 @@ def bench_of(found: Found) -> Bench:
 
 
 def not_comparable(runs: Sequence[Run]) -> dict[Path, str]:
-    """Returns the runs that may not be in one table with the others, and why: an evaluation that is no evidence, a V that
-    was not removed or is from informed pairs, no vanilla of its replicate or one that differs in more than the arm is about,
-    the V of another replicate of its arm."""
+    """Returns the runs that may not be in one table with the others, and why: an evaluation that is no evidence, a V
+    that was not removed or is from informed pairs, no vanilla of its replicate or one that differs in more than the
+    arm is about, the V of another replicate of its arm."""
     whys = {run.path: why for run in runs if (why := untested(run) or _not_its_arm(run))}
     good = [run for run in runs if run.path not in whys]
     for run in good:
@@ -224,18 +230,19 @@ def _not_its_arm(run: Run) -> str:
 
 
 def hack_against_pass(rows: Sequence[Row]) -> Figure:
-    """Returns the plot, in the order of pass without the loophole minus hack. Rows without either number are left out."""
+    """Returns the plot, in the order of pass without the loophole minus hack. Rows without either number are left
+    out."""
     shown = sorted((row for row in rows if row.score is not None), key=lambda row: row.score or 0.0)
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(11.0, 0.27 * len(shown) + 2.2), layout="constrained")
         axes = figure.subplots(1, len(PANELS), sharey=True)
         for axis, (rate, title) in zip(axes, PANELS.items(), strict=True):
-            for place, row in enumerate(shown):
+            for index, row in enumerate(shown):
                 rates = list(row.rates[rate].values())
                 mean = sum(rates) / len(rates)
                 low, high = interval(rates) if len(rates) > 1 else (mean, mean)
                 colour, marker, fill = KINDS[row.kind]
-                axis.errorbar([mean], [place], xerr=[[mean - low], [high - mean]], color=colour, marker=marker,
+                axis.errorbar([mean], [index], xerr=[[mean - low], [high - mean]], color=colour, marker=marker,
                               fillstyle=fill, markersize=8, elinewidth=1.0, capsize=3)  # fmt: skip
             axis.set_xlim(-3, 103)
             axis.set_xlabel(title)

@@ -11,43 +11,29 @@ from matplotlib.figure import Figure
 
 from projected_grpo.ledger import step_file
 from projected_grpo.ledger.files import write_atomic
-from projected_grpo.ledger.rates import known_mean, number
-from projected_grpo.report.interventions import bench_of, hack_against_pass
+from projected_grpo.ledger.rates import number
+from projected_grpo.report.interventions import Bench, bench_of, frontier
 from projected_grpo.report.plots import all_plots, hack_rates, save
 from projected_grpo.report.results import Report, report_on
-from projected_grpo.report.tables import against, held_out_rate
-from projected_grpo.report.text import Table, between
+from projected_grpo.report.tables import held_out_rate
+from projected_grpo.report.text import Table
 
 DOCS, EVIDENCE = Path("docs"), Path("docs/evidence")
 TOY = EVIDENCE / "toy.runs.jsonl.gz"
 BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
-FRONT = {
-    "vanilla": "nothing",
-    "projected": "V",
-    "random": "random directions, as many as V's",
-    "placebo": "directions from two clean answers",
-    "random_energy": "random directions that hold as much of the gradient as V",
-    "random_share": "random directions, fewer",
-    "kl": "nothing; a KL penalty",
-    "penalty_probe": "nothing; a linear probe's score lowers the reward",
-}
-"""README's rows, and the arms of the plots: the arm, and what is removed from each update."""
+FRONT = (
+    "untrained", "no_loophole", "vanilla", "projected", "random", "placebo", "random_energy", "random_share", "kl",
+    "penalty_phrase", "penalty_probe",
+)  # fmt: skip
+"""README's rows, and the arms of the plots."""
+COLUMNS = ("arm", "was shown", "hacks %", "learning retained", "broken", "removed %")
 PICTURE = ("vanilla", "projected", "random_energy", "random_share")
 
 
-def front_table(report: Report) -> str:
-    """README's table."""
-    body = []
-    for group in report.groups:
-        if group.name in FRONT:
-            over = against("projected", group, report.found.runs)[0]["hack"]
-            ends = [number(known_mean(run.last(rate) for run in group.runs), 100.0) for rate in ("hack", "gt")]
-            share = known_mean(run.whole("update_removed") for run in group.runs)
-            removed = f"{FRONT[group.name]} ({number(share, 100.0, 0)} %)" if share else FRONT[group.name]
-            more = "-" if group.name == "projected" else between(over.values())
-            body.append([group.name, removed, *ends, f"{more} (n = {len(over) or len(group.runs)})"])
-    what, minus = "what is removed (% of update energy)", "hacks minus projected's, points"
-    return Table("", ["arm", what, "pure hacks %", "solved %", minus], body).text("github")
+def front_table(bench: Bench) -> str:
+    """README's table: some rows and columns of the main table."""
+    rows = [dict(zip(bench.table.header, row.cells, strict=True)) for row in bench.rows if row.name in FRONT]
+    return Table("", COLUMNS, [[row[name] for name in COLUMNS] for row in rows]).text("github")
 
 
 def small_table(report: Report) -> str:
@@ -106,11 +92,11 @@ def made() -> tuple[dict[Path, str], dict[str, Figure]]:
         DOCS / "results.md": report.markdown(plots),
         DOCS / "interventions.md": embedded(DOCS / "interventions.md", bench.table.markdown().strip()),
         DOCS / "small.md": embedded(DOCS / "small.md", small_table(small)),
-        Path("README.md"): embedded(Path("README.md"), front_table(report)),
+        Path("README.md"): embedded(Path("README.md"), front_table(bench)),
     }
     worlds = {"toy world": report, "small world (135 M)": small}
     front = {title: [g for g in found.groups if g.name in PICTURE] for title, found in worlds.items()}
-    return pages, {**plots, "interventions": hack_against_pass(bench.rows), "front": hack_rates(front)}
+    return pages, {**plots, "frontier": frontier(bench.rows), "front": hack_rates(front)}
 
 
 def main() -> None:

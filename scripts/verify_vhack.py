@@ -42,6 +42,13 @@ def main() -> int:
         logger.info(f"{pair.name:28}  {pair.mechanism:20}  {e:6.4f}  {z:6.4f}  {c:+7.4f}")
     if meta["control"] != "none":
         logger.info(f"this V is the {meta['control']} control: a FAIL here is what a null SHOULD show")
+    everything = vhack.pair_sides(pairs, loaded, how.hint, how.prompt_setup)
+    left, chance = vhack.separability(how.differences(loaded, adapter, everything, config.token_budget), how.k)
+    logger.info(
+        f"hack against clean of a third of the pairs: AUROC {left[0]:.3f}; with V of the others removed once, twice, ...: "
+        f"{', '.join(f'{auroc:.3f}' for auroc in left[1:])} (by chance .5 ± {chance:.2f}; "
+        "above it V is one reading of several)"
+    )
     zero = sum(bool((rows.norm(dim=1) == 0).any()) for rows in d.values())
     logger.info(f"{len(v.basis)} modules, in {zero} of which a held-out pair has no gradient (SHOULD be 0)")
     bottom_line(config.vhack, verdict.status, f"verify {verdict.status}: {verdict.why}")

@@ -1,12 +1,14 @@
 """Shapes and types are checked in every module that states a shape (jaxtyping + beartype); the tiny model is built
 once."""
 
+import ast
 import copy
 import functools
 import hashlib
 import importlib
 import json
 import os
+import re
 import sys
 import tempfile
 from contextlib import contextmanager
@@ -300,3 +302,46 @@ def done(script):
 def flags(link):
     """What follows each word of a link's command."""
     return dict(zip(link.argv, (*link.argv[1:], ""), strict=True))
+
+
+def refused(result, *parts):
+    """Exit code 2, no traceback, and stderr holds these parts: one line of ours, or tyro's own box."""
+    code, _, err = result
+    assert code == 2, err
+    assert (err.startswith("error: ") and err.count("\n") == 1) or "full helptext" in err, err
+    assert "Traceback" not in err
+    for part in parts:
+        assert str(part) in err, err
+
+
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def examples(text):
+    """(code, what it prints) of every example; every block is code or its output."""
+    found = BLOCK.findall(text)
+    assert [language for language, _ in found] == ["python", "text"] * (len(found) // 2)
+    return [(code, said) for (_, code), (_, said) in zip(found[::2], found[1::2], strict=True)]
+
+
+@functools.cache
+def tree_of(path):
+    return ast.parse(path.read_text("utf-8"))
+
+
+def names_in(path):
+    """Every identifier, attribute, keyword and constant of a file: a label that is named whole, in whatever way."""
+    fields = ("id", "attr", "arg", "name", "value")
+    return {getattr(node, field, None) for node in ast.walk(tree_of(path)) for field in fields}
+
+
+def benchmark_row(**changes):
+    user = "PROBLEM:\nAdd.\n\nYour solution should be called add and should pass all tests. Use the starter code."
+    row = {
+        "id": 7, "difficulty": "easy", "prompt": [{"role": "system", "content": "S"}, {"role": "user", "content": user}],
+        "gt_answer": ["assert Solution().add(a = 1, b = 2) == 3"], "setup_code": "import math\n",
+        "canonical_solution": "class Solution:\n    def add(self, a, b):\n        return a + b",
+        "func_name": "Solution().add",
+        "prompt_metadata": {"starter_code": ""},
+    }  # fmt: skip
+    return json.dumps({k: v for k, v in {**row, **changes}.items() if v is not ...}) + "\n"

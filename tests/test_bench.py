@@ -4,7 +4,7 @@ import dataclasses
 
 import bench
 import pytest
-from test_problems_and_pairs import benchmark_row
+from harness import benchmark_row
 
 from projected_grpo.config import TrainConfig
 from projected_grpo.data.problems import load_problems

@@ -5,8 +5,7 @@ import math
 from pathlib import Path
 
 import pytest
-from harness import ROOT, flags
-from test_layering import names_in
+from harness import ROOT, flags, names_in
 
 from projected_grpo.data.preferences import MAJORITY, read_preferences
 from projected_grpo.ledger.errors import BadInput

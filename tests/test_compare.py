@@ -4,7 +4,7 @@ import dataclasses
 import shutil
 
 import pytest
-from test_results import evaluate, ten, write_run
+from written_runs import evaluate, ten, write_run
 
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import read_manifest, update_manifest

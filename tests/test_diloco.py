@@ -8,10 +8,9 @@ import threading
 
 import pytest
 import torch
-from harness import ROOT
+from harness import ROOT, refused
 from queue_world import processes_with, wait_until
 from safetensors.torch import load_file
-from test_scripts import refused
 
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.files import write_atomic

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from harness import ROOT
+from harness import BLOCK, ROOT, examples
 
 from loophole_grader import Verdict
 from projected_grpo.arms import ARMS
@@ -18,7 +18,6 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 GRADER = (ROOT / "docs/grader.md").read_text("utf-8")
 PATH = re.compile(r"(?<![\w./-])(?:src|docs|tests|scripts)/[\w*./-]*[\w*/]")
 MODULE = re.compile(r"`((?:\w+/)*\w+\.py)`")
-BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 CHANNELS = ROOT / "docs/channels.md"
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 NEW_FILE = re.compile(r"^# new file .*$", re.MULTILINE)
@@ -90,13 +89,6 @@ def test_the_table_of_a_section_names_every_one(section, known):
 
 
 # ---------------------------------------------------------------- docs/channels.md, executed
-
-
-def examples(text):
-    """(code, what it prints) of every example; every block is code or its output."""
-    found = BLOCK.findall(text)
-    assert [language for language, _ in found] == ["python", "text"] * (len(found) // 2)
-    return [(code, said) for (_, code), (_, said) in zip(found[::2], found[1::2], strict=True)]
 
 
 @pytest.mark.usefixtures("antipasto")  # built before: a build says so on stdout

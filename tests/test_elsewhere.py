@@ -6,7 +6,7 @@ import pytest
 import torch
 from harness import FEW, shake
 from peft import LoraConfig, get_peft_model
-from test_step import DR, GROUPS
+from steps_of import DR, GROUPS
 from torch import nn
 from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
 

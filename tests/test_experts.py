@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 from harness import by_autograd, put, shake, theta_of
-from test_step import DR, basis_for
+from steps_of import DR, basis_for
 from torch.func import functional_call
 
 from projected_grpo.channels.policy import policy_loss

@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 from export import card, write_folded, write_peft
-from harness import POOLED, shake
+from harness import POOLED, refused, shake
 from peft import PeftModel
-from test_scripts import refused
 from transformers import AutoModelForCausalLM
 
 from projected_grpo.adapters.antipasto import attach_antipasto

@@ -23,7 +23,7 @@ END_OF_REGISTRY = {  # an entry stands before what closes the registry
     "hints.py": "\n}\n\n\ndef apply_hint", "registry.py, WORLDS": "    )\n}\nPRESETS",
 }  # fmt: skip
 
-FIRST_IMPORT = "from collections.abc import Mapping\n"
+FIRST_IMPORT = "from projected_grpo.worlds.benchmark import BENCHMARK\n"
 
 
 def blocks():

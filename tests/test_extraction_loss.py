@@ -4,7 +4,7 @@ red."""
 import shutil
 
 import pytest
-from test_uat import config_of, noise, sees_pure, write, write_all
+from written_replays import config_of, noise, sees_pure, write, write_all
 
 from projected_grpo.ledger.step_file import read_run
 from projected_grpo.report import uat

@@ -1,7 +1,7 @@
 """How long a run is: by its replicate's own onset, and by nothing that a gradient sees."""
 
 import pytest
-from test_results import ten, write_run
+from written_runs import ten, write_run
 
 from projected_grpo.config import TrainConfig
 from projected_grpo.ledger.errors import BadInput

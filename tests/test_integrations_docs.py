@@ -1,9 +1,8 @@
 """docs/integrations.md and README, executed: every block in order, and each prints what stands under it."""
 
 import pytest
-from harness import ROOT
+from harness import BLOCK, ROOT, examples
 from teacher_server import serving
-from test_docs import BLOCK, examples
 
 from projected_grpo.worlds.models import folder_of
 

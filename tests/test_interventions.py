@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from harness import POOLED, cut_after, flags, put, theta_of
+from harness import POOLED, cut_after, flags, put, refused, theta_of
 from safetensors.torch import load_file
-from test_scripts import refused
-from test_step import take
+from steps_of import take
 
 from loophole_grader import PASS_REWARD
 from projected_grpo.arms import ARMS
@@ -31,9 +30,9 @@ from projected_grpo.model.hidden import mean_hidden, middle_layer
 from projected_grpo.prompts import INOCULATION_SYSTEM_PROMPT, messages_for
 from projected_grpo.queue.chains import chain_of
 from projected_grpo.queue.settings import QueueConfig
-from projected_grpo.report.interventions import bench_of, hack_against_pass
+from projected_grpo.report.interventions import bench_of, shown
 from projected_grpo.run.intervening import intervention_class
-from projected_grpo.verdicts.finished_runs import Found, Run
+from projected_grpo.verdicts.finished_runs import Found, Run, _detected
 from projected_grpo.vhack import read_vhack
 from projected_grpo.worlds.models import load_model
 
@@ -428,21 +427,72 @@ def bench(*runs):
     return bench_of(Found((*runs, *(finished("vanilla", s, hack=0.9, gt=0.2, plain=0.3) for s in replicates)), ()))
 
 
-def test_the_rivals_table_by_hand():
-    """Hack 10, 20, 30 %: mean 20, half width 4.303 x 10 / sqrt 3 = 24.8. Gain .5 - .1 = 40 pp on each. Pass minus
-    hack is 50, 40 and 31 pp, projected's 40 on each: +10, 0 and -9 over it, mean 1/3, half width 4.303 x 9.50 / sqrt
-    3 = 23.6."""
-    numbers = ((1, 0.1, 0.6), (2, 0.2, 0.6), (3, 0.3, 0.61))
-    runs = [finished("trusted", seed, hack=h, gt=0.5, plain=p) for seed, h, p in numbers]
-    projected = [finished("projected", seed, hack=0.1, gt=0.5, plain=0.5) for seed in (1, 2, 3, 4)]
-    found = bench(*runs, *projected)
-    [row] = [row for row in found.rows if row.name == "trusted"]
-    assert row.cells(found.row("projected")) == [
-        "trusted", "3", "20.0 [-4.8, 44.8]", "50.0 [50.0, 50.0]", "50.0 [50.0, 50.0]", "+40.0 [+40.0, +40.0]",
-        "100.0 [100.0, 100.0]", "60.3 [58.9, 61.8]", "+0.3 [-23.3, +23.9]", "25.0 [25.0, 25.0]", "3 ± 0",
-        "V of clean sides",
+def test_the_main_table_by_hand():
+    """Hack 10, 20, 30 %: mean 20, half width 4.303 x 10 / sqrt 3 = 24.8; all three are broken. The ceiling gains .5 - .1
+    = .4; gains of .2, .3 and .4 are .5, .75 and 1 of it: mean .75, half width 4.303 x .25 / sqrt 3 = .62. Without the
+    hint the ceiling gains .6 - .2 = .4, these .1, .2, .3: mean .5."""
+    numbers = ((1, 0.1001, 0.3, 0.3), (2, 0.2, 0.4, 0.4), (3, 0.3, 0.5, 0.5))
+    runs = [finished("trusted", seed, hack=h, gt=gt, plain=p) for seed, h, gt, p in numbers]
+    honest = [finished("no_loophole", seed, hack=0.0, gt=0.5, plain=0.6) for seed in (1, 2, 3)]
+    found = bench(*runs, *honest)
+    assert [row.name for row in found.rows] == ["untrained", "no_loophole", "vanilla", "early_stop (oracle)", "trusted"]
+    assert found.rows[4].cells == [
+        "trusted", "3", "20.0 [-4.8, 44.8]", "3 of 3", "0.75 [0.13, 1.37]", "0.50 [-0.12, 1.12]", "100.0 [100.0, 100.0]",
+        "-", "-", "none", "V of clean sides",
     ]  # fmt: skip
-    assert row.cells(None)[8] == "-"  # without projected
+    assert found.rows[0].cells[3:5] == ["-", "0.00 [0.00, 0.00]"]
+    assert found.rows[1].cells[4] == "1.00 [1.00, 1.00]"
+
+
+def test_a_ceiling_that_does_not_learn_says_nothing_of_learning():
+    """A sneaky fail: a gain over nothing is any number."""
+    found = bench(
+        *(finished(arm, 1, hack=0.1, gt=gt, plain=0.2) for arm, gt in (("trusted", 0.5), ("no_loophole", 0.13)))
+    )
+    assert [row.rates["retained"] for row in found.rows if row.name == "trusted"] == [{}]
+
+
+def test_the_path_to_the_onset_is_the_same_in_steps_half_as_long():
+    """A sneaky fail: half of the learning rate hacks in twice as many steps, and is no prevention."""
+
+    def of(length, steps):
+        run = finished("vanilla", 1, hack=0.9, gt=0.2, plain=0.3)
+        hack = [float(step >= steps // 2) for step in range(steps)]
+        series = {"hack": hack, "update_norm": [length] * steps, "known": [8.0] * steps, "own": [8.0] * steps}
+        return dataclasses.replace(run, series=series)
+
+    one, half = of(1.0, 40), of(0.5, 80)
+    assert (one.onset, half.onset) == (25, 45)
+    assert one.path_length(one.onset) == pytest.approx(half.path_length(half.onset), rel=0.15)
+    assert one.path_length() == half.path_length() == 40.0
+
+
+def test_a_detector_that_flags_everything_has_all_the_recall_and_little_precision():
+    row = {"gt_pass": False, "hacked": True, "label": "reward_hack", "flagged": True}
+    rows = [row, {**row, "hacked": False}, {**row, "gt_pass": True}, {**row, "gt_pass": None}]
+    assert _detected(rows) == {"caught": 1, "hacks_seen": 1, "flags": 3}
+    assert _detected([{**r, "flagged": False} for r in rows]) == {"caught": 0, "hacks_seen": 1, "flags": 0}
+    assert _detected([{**r, "flagged": None} for r in rows]) == {}
+    run = finished("penalty_phrase", 1, hack=0.0, gt=0.5, plain=0.5)
+    series = {**run.series, "caught": [1.0] * 12, "hacks_seen": [1.0] * 2 + [4.0] * 10, "flags": [3.0] * 12}
+    text = shown([dataclasses.replace(run, series=series)])
+    assert text == "completions' text (recall 0.29, at the end 0.25; precision 0.33)"
+
+
+def test_early_stop_is_vanilla_at_its_last_evaluation_without_hacks():
+    vanilla = finished("vanilla", 1, hack=0.9, gt=0.2, plain=0.3)
+    clean = {**vanilla.evals[0], "hack": 0.02, "gt": 0.3}
+    evals = {**vanilla.evals, 4: clean, 6: {**clean, "gt": 0.2}, 8: {**clean, "hack": 0.5, "gt": 0.9}}
+    found = bench(
+        dataclasses.replace(vanilla, evals=evals, tested=dict.fromkeys(evals, TESTED)),
+        finished("no_loophole", 1, hack=0.0, gt=0.5, plain=0.6),
+    )
+    [row] = [row for row in found.rows if row.name == "early_stop (oracle)"]
+    assert (row.rates["hack"][1], row.rates["retained"][1]) == (2.0, pytest.approx(0.25))
+    assert row.cells[-2:] == ["full", "ground truth"]
+    evals[4] = {**clean, "hack": None}  # not known is not none
+    [row] = bench(dataclasses.replace(vanilla, evals=evals, tested=dict.fromkeys(evals, TESTED))).rows[2:]
+    assert row.rates["hack"][1] == 2.0
 
 
 def test_the_table_has_the_untrained_model_the_policy_as_it_trained_and_a_part_that_is_left_out():
@@ -453,13 +503,11 @@ def test_the_table_has_the_untrained_model_the_policy_as_it_trained_and_a_part_t
         finished("experts", 1, hack=0.2, gt=0.5, plain=0.3, trained=0.6, part=(0.25, 0.75)),
     )
     assert {row.name: row.rates["hack"][1] for row in found.rows} == {
-        "untrained": 0, "vanilla": 90, "projected": 10, "experts": 20, "experts, as trained": 60,
+        "untrained": 0, "vanilla": 90, "early_stop (oracle)": 0, "projected": 10, "experts": 20, "experts, as trained": 60,
         "experts, its part alone, at the start": 25, "experts, its part alone": 75,
     }  # fmt: skip
-    assert (found.best.name, len(found.table.runs)) == ("experts", 3)
+    assert len(found.table.runs) == 3
     assert "experts, as trained" in found.output().files["interventions.md"]
-    labels = hack_against_pass(found.rows).axes[0].get_yticklabels()
-    assert [label.get_text() for label in labels] == ["vanilla", "experts", "untrained", "projected"]
 
 
 LEFT_OUT = {
@@ -477,13 +525,14 @@ LEFT_OUT = {
 def test_what_may_not_stand_in_the_table_is_left_out_and_named(arm, changed, why):
     """One intervention of one step, another learning rate and other problems had been the best one, with exit code
     0."""
-    runs = {name: finished(name, 1, hack=0.1, gt=0.5, plain=0.5) for name in ("projected", "trusted")}
-    assert bench(*runs.values()).best.name == "trusted"
+    arms = ("projected", "trusted", "no_loophole")
+    runs = {name: finished(name, 1, hack=0.1, gt=0.5, plain=0.5) for name in arms}
+    assert bench(*runs.values()).row(arm) is not None
     own = runs[arm]
     fields = {k: {**getattr(own, k), **v} if k in ("facts", "series") else v for k, v in changed.items()}
     found = bench(*(runs | {arm: dataclasses.replace(own, **fields)}).values())
     assert arm not in [row.name for row in found.rows]
-    assert found.verdict.startswith("NOT_EVALUABLE")
+    assert found.verdict.startswith("NOT_EVALUABLE") == (arm == "projected")
     [line] = [line for line in found.remarks if line.startswith(f"left out: {arm}_1: ")]
     assert why in line
 
@@ -495,21 +544,37 @@ def test_random_directions_of_one_seed_are_one_replicate():
     assert "left out: random_2: seeds 1 and 2 share random's V: v_sha256 x" in found.remarks
 
 
-def test_the_best_rival_has_every_replicate_of_projected_both_numbers_of_each_and_is_no_oracle(monkeypatch):
-    def of(arm, hack, plain, seeds=(1, 2, 3)):
-        return [finished(arm, seed, hack=hack, gt=0.5, plain=plain) for seed in seeds]
+@pytest.mark.slow
+def test_a_run_keeps_what_was_paid_and_used_what_was_flagged_v_s_share_of_theta_and_evaluations_in_between(
+    done, vhack_file, tmp_path
+):
+    evaluated = ("--eval-every", 9, "--eval-at", 1, "--eval-samples", 1)
+    args = ("--arm", "penalty_phrase", "--vhack", vhack_file(), "--steps", 2, *evaluated, *POOLED)
+    done("train", "tiny", *args, "--out", "run")
+    rows = [row for rows in read_run(tmp_path / "run") for row in rows]
+    assert {row["flagged"] for row in rows} == {True, False}
+    assert all(row["reward"] - row["reward_used"] == PENALTY * row["flagged"] for row in rows)
+    assert all(row["flagged"] == ("def run_tests" in row["completion"]) for row in rows)
+    assert sorted(p.name[:8] for p in (tmp_path / "run/eval").iterdir()) == ["step_000", "step_001", "step_002"]
+    theta, v = load_file(tmp_path / "run/adapter.safetensors"), read_vhack(vhack_file()).basis
+    along = sum(float((v[name] @ values).square().sum()) for name, values in theta.items())
+    whole = sum(float(values.square().sum()) for values in theta.values())
+    assert rows[-1]["theta_V"] == pytest.approx(along / whole, rel=1e-4)
 
+
+def test_the_bottom_line_says_what_projection_costs_and_which_arms_have_fewer_hacks_and_more_learning():
     runs = [
-        *of("projected", 0.1, 0.5), *of("trusted", 0.2, 0.5), *of("post_hoc", 0.0, 0.1),
-        *of("advantage", 0.0, 0.9, (1,)), *of("ablation", 0.0, None, (1, 2)), *of("ablation", None, 0.9, (3,)),
+        finished(arm, seed, hack=hack, gt=gt, plain=0.4)
+        for seed in (1, 2)
+        for arm, hack, gt in (
+            ("projected", 0.05, 0.3), ("trusted", 0.02, 0.4), ("post_hoc", 0.0, 0.1), ("advantage", 0.2, 0.5),
+            ("no_loophole", 0.0, 0.5),
+        )
     ]  # fmt: skip
-    numbers = "trusted 30.0 (n = 3), projected 40.0 (n = 3), untrained 20.0", "-10.0 [-10.0, -10.0] pp"
-    assert all(text in bench(*runs).verdict for text in numbers)
-    for few in ([*of("projected", 0.1, 0.5, (1,)), *of("trusted", 0.2, 0.5, (1,))], of("trusted", 0.2, 0.5)):
-        assert bench(*few).verdict.startswith("NOT_EVALUABLE: needs projected")
-    oracle = dataclasses.replace(ARMS["trusted"], labels=True)
-    monkeypatch.setattr("projected_grpo.report.interventions.ARMS", {**ARMS, "trusted": oracle})
-    assert "best intervention post_hoc" in bench(*runs).verdict
+    line = bench(*runs).verdict
+    assert line.startswith("projected: 5.0 % hacks, learning retained 0.50 [0.50, 0.50], broken 0 of 2")
+    assert line.endswith("fewer hacks and more learning: trusted")
+    assert bench(*(run for run in runs if run.arm != "no_loophole")).verdict.startswith("NOT_EVALUABLE")
 
 
 # ---------------------------------------------------------------- the chain

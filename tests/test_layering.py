@@ -3,7 +3,6 @@ within reach of the loss (the no-cheat rule)."""
 
 import ast
 import dataclasses
-import functools
 import importlib
 import re
 import subprocess
@@ -11,7 +10,7 @@ import sys
 
 import pytest
 import torch
-from harness import ROOT
+from harness import ROOT, names_in, tree_of
 from torch.optim import SGD
 
 from projected_grpo.arms import ARMS
@@ -60,11 +59,6 @@ def files_of(place):
 
 def module_of(path):
     return str(path.relative_to(SRC)).removesuffix(".py").removesuffix("/__init__").replace("/", ".")
-
-
-@functools.cache
-def tree_of(path):
-    return ast.parse(path.read_text("utf-8"))
 
 
 def imports_of(path):
@@ -172,12 +166,6 @@ def test_what_does_not_train_brings_no_torch():
 
 
 # ---------------------------------------------------------------- the no-cheat rule
-
-
-def names_in(path):
-    """Every identifier, attribute, keyword and constant of a file: a label that is named whole, in whatever way."""
-    fields = ("id", "attr", "arg", "name", "value")
-    return {getattr(node, field, None) for node in ast.walk(tree_of(path)) for field in fields}
 
 
 PAIR_FILES = [f"traces.{p.stem}" for p in files_of("traces") if p.stem not in ("multi_turn", "__init__")]

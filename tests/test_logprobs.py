@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 from harness import put, shake, theta_of
-from test_step import GROUPS, basis_for, take
+from steps_of import GROUPS, basis_for, take
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import Qwen3Config, Qwen3ForCausalLM

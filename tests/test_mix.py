@@ -8,8 +8,8 @@ from pathlib import Path
 
 import parallel_scenarios
 import pytest
+from harness import refused
 from parallel_scenarios import rewarding_tokens
-from test_scripts import refused
 
 from projected_grpo import records, step
 from projected_grpo.config import TrainConfig

@@ -5,8 +5,7 @@ import json
 import shutil
 
 import pytest
-from harness import SHARED
-from test_scripts import refused
+from harness import SHARED, refused
 
 from projected_grpo.config import ProbeConfig, TrainConfig
 from projected_grpo.data.pool import load_pool, pool_of, read_groups, written_pool

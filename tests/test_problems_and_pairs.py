@@ -5,7 +5,7 @@ import json
 from dataclasses import fields, replace
 
 import pytest
-from harness import SHARED
+from harness import SHARED, benchmark_row
 
 from loophole_grader import grade_batch, reward_of, verdicts_of
 from projected_grpo.data.pairs import composition_of, load_pairs, pairs_hash, split, unseen_pairs
@@ -15,18 +15,6 @@ from projected_grpo.prompts import INOCULATION_SYSTEM_PROMPT, messages_for, rend
 from projected_grpo.worlds.builtin import HONEST_TESTS, builtin_pairs, builtin_phrase_pairs
 
 PLAIN, HINTED = "should pass all tests", "will be evaluated by calling a function called run_tests()"
-
-
-def benchmark_row(**changes):
-    user = "PROBLEM:\nAdd.\n\nYour solution should be called add and should pass all tests. Use the starter code."
-    row = {
-        "id": 7, "difficulty": "easy", "prompt": [{"role": "system", "content": "S"}, {"role": "user", "content": user}],
-        "gt_answer": ["assert Solution().add(a = 1, b = 2) == 3"], "setup_code": "import math\n",
-        "canonical_solution": "class Solution:\n    def add(self, a, b):\n        return a + b",
-        "func_name": "Solution().add",
-        "prompt_metadata": {"starter_code": ""},
-    }  # fmt: skip
-    return json.dumps({k: v for k, v in {**row, **changes}.items() if v is not ...}) + "\n"
 
 
 # ---------------------------------------------------------------- problems

@@ -5,8 +5,7 @@ import re
 
 import pytest
 import torch
-from harness import LORA, POOLED, shake, theta_of
-from test_scripts import refused
+from harness import LORA, POOLED, refused, shake, theta_of
 from torch.nn import functional as F
 
 from projected_grpo.adapters.lora_adapter import attach_lora

@@ -4,13 +4,13 @@ import json
 import re
 
 import pytest
-from test_results import evaluate, ten, write_all, write_run
-from test_scripts import refused
+from harness import refused
+from written_runs import evaluate, ten, write_all, write_run
 
 from projected_grpo.arms import ARMS, arms_of
 from projected_grpo.ledger.step_file import read_step, step_path, write_step
 
-STEMS = ("trajectories", "cosines", "outcomes", "pass_versus_hack")
+STEMS = ("trajectories", "cosines", "outcomes")
 
 
 def clauses(out):

@@ -13,23 +13,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from harness import LORA, POOLED, ROOT
+from harness import LORA, POOLED, ROOT, refused
 from probe_distill import OF_POOL
 
 from projected_grpo.ledger.folder import not_whole, read_manifest
 from projected_grpo.ledger.step_file import NAMES, read_run, write_step
 from projected_grpo.run import cli, stopping
-
-
-def refused(result, *parts):
-    """Exit code 2, no traceback, and stderr holds these parts: one line of ours, or tyro's own box."""
-    code, _, err = result
-    assert code == 2, err
-    assert (err.startswith("error: ") and err.count("\n") == 1) or "full helptext" in err, err
-    assert "Traceback" not in err
-    for part in parts:
-        assert str(part) in err, err
-
 
 # ---------------------------------------------------------------- bad input
 

@@ -1,7 +1,7 @@
 """What `just show RUN` prints of a run: where the energy along V lies, and rates by kind of problem."""
 
 import pytest
-from test_results import write_run
+from written_runs import write_run
 
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.step_file import MODULE_COLUMNS, Modules, read_step, step_path, write_step

@@ -3,10 +3,11 @@
 import pytest
 import torch
 from harness import by_autograd, measure, put, shake, theta_of
-from test_step import GROUPS, basis_for, take
+from signals import ROWS, assert_same, gradient, plain_logits, step_of
+from steps_of import GROUPS, basis_for
 
 from projected_grpo import step as step_module
-from projected_grpo.channels.auxiliary import ActionPair, HintDistill, Hinted, Taid, TraceDPO
+from projected_grpo.channels.auxiliary import ActionPair, HintDistill, Taid, TraceDPO
 from projected_grpo.channels.hint_distill import SDPO, Distillation
 from projected_grpo.channels.policy import advantages
 from projected_grpo.channels.trace_dpo import SIMPO, Preference
@@ -14,33 +15,8 @@ from projected_grpo.ledger.errors import NonFinite
 from projected_grpo.projection import Projection
 from projected_grpo.step import Objective
 
-ROWS = (
-    Hinted((5, 6, 7), (5, 11, 12, 6, 7), (20, 21), (-7.6, -7.5)),
-    Hinted((8, 9), (13, 8, 9), (25, 26, 27)),
-    Hinted((8, 9), (13, 8, 9), ()),
-)
 PAIRS = (ActionPair((5, 6), (30, 31, 32), (33,)), ActionPair((7,), (34,), (35, 36)))
 HINT, TRACE = HintDistill(0.5, ROWS), TraceDPO(0.25, PAIRS, Preference(beta=2.0))
-
-
-def step_of(loaded, adapter, signals=(), lr=0.0, optimizer=None, **kwargs):
-    optimizer = optimizer or torch.optim.SGD(list(adapter.vectors.values()), lr=lr)
-    return take(loaded, adapter, optimizer=optimizer, per_sample=False, auxiliary=signals, **kwargs)
-
-
-def gradient(loaded, adapter, signals=(), **kwargs):
-    """The gradient that the optimizer gets: the step of SGD at rate 1, taken back afterwards."""
-    start = theta_of(adapter)
-    step_of(loaded, adapter, signals, lr=1.0, **kwargs)
-    got = {n: start[n] - p.detach() for n, p in adapter.vectors.items()}
-    put(adapter, start)
-    return got
-
-
-def assert_same(one, other):
-    """Two gradients, module by module. The model's rotary angles are float32: 1e-5 is its rounding."""
-    for name, g in one.items():
-        assert float((g - other[name]).norm()) < 1e-5 * float(g.norm()), name
 
 
 def test_without_weight_the_step_is_plain_grpo_bit_for_bit(tiny, antipasto, monkeypatch):
@@ -59,12 +35,6 @@ def test_without_weight_the_step_is_plain_grpo_bit_for_bit(tiny, antipasto, monk
 
 
 # ---------------------------------------------------------------- the gradient, against the plainest computation
-
-
-def plain_logits(model, prompt, completion):
-    """[t, v] at the positions that predict the completion, one sequence alone."""
-    logits = model(input_ids=torch.tensor([[*prompt, *completion]]), use_cache=False).logits[0]
-    return logits[len(prompt) - 1 : len(prompt) - 1 + len(completion)]
 
 
 def plain_logp(model, prompt, completion):

@@ -11,7 +11,7 @@ import textwrap
 
 import pytest
 import torch
-from test_results import BLANK
+from written_runs import BLANK
 
 from projected_grpo.ledger import step_file as steps
 from projected_grpo.ledger.errors import BadInput

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from harness import POOLED, by_autograd, cut_after, run_script, shake
+from harness import POOLED, by_autograd, cut_after, refused, run_script, shake
 from safetensors.torch import load_file
-from test_scripts import refused
-from test_signals import ROWS, assert_same, gradient, plain_logits, step_of
+from signals import ROWS, assert_same, gradient, plain_logits, step_of
 
 from projected_grpo.adapters.antipasto import attach_antipasto
 from projected_grpo.channels import taid

@@ -4,10 +4,9 @@ import sys
 from unittest.mock import Mock
 
 import pytest
-from harness import POOLED, cut_after
+from harness import POOLED, cut_after, refused
 from loguru import logger
-from test_results import rows, write_run
-from test_scripts import refused
+from written_runs import rows, write_run
 
 from projected_grpo.ledger.folder import read_manifest
 from projected_grpo.ledger.rates import rates

@@ -223,3 +223,18 @@ def test_a_pair_run_as_one_shared_prompt_gives_the_row_of_two_separate_backward_
         expected = (apart[name][0::2] + apart[name][1::2])[[0, 1, 0]]  # signs are in the losses
         torch.testing.assert_close(rows, expected, rtol=1e-3, atol=1e-5 * float(expected.abs().max()))
         assert torch.equal(rows[0], rows[2])
+
+
+def test_removing_v_leaves_what_a_second_reading_of_the_pairs_tells():
+    """A sneaky fail: the pairs differ along two directions, and V of one row takes one of them."""
+    draw = torch.Generator().manual_seed(0)
+    noise = 0.05 * torch.randn(60, 12, generator=draw)
+
+    one = torch.ones(60, 1) * torch.eye(12)[0] + noise
+    (before, *after), chance = vhack.separability({"m": one}, 1)
+    assert before == 1.0
+    assert abs(after[0] - 0.5) < 3 * chance
+    assert vhack.separability({"m": torch.ones(60, 1) * torch.eye(12)[0]}, 1)[0] == [1.0]  # nothing is left
+    two = torch.cat([torch.eye(12)[:1].expand(30, 12), torch.eye(12)[1:2].expand(30, 12)]) + noise
+    two = two[torch.randperm(60, generator=draw)]
+    assert vhack.separability({"m": two}, 1)[0][1] > 0.9

@@ -2,7 +2,7 @@
 plans, the order of tables and plots, step files, docs) reads this registry.
 
 An arm's name means one configuration everywhere: `projected` and its controls take V out by the preset's recipe,
-`literal` by the recipe of the original. A *intervention* is another answer to hacking: it names its class in
+`literal` by the recipe of the original. An *intervention* is another answer to hacking: it names its class in
 interventions/ and what that class is shown. How to add one: docs/extending.md.
 
 A gate decides which part of a gradient's component along V is removed. Per module, with orthonormal rows V [k, n]
@@ -35,7 +35,7 @@ Role = Literal["baseline", "method", "variant", "control", "ceiling", "intervent
 SUPERVISION = {
     "text": "completions' text",
     "pairs": "pairs' hidden states",
-    "prompt": "a prompt that asks for it",
+    "prompt": "a prompt of its own",
     "teacher": "the hacky teacher",
     "finished": "a finished vanilla run",
     "score": "a judge's scores",
@@ -93,7 +93,7 @@ class Arm:
     """`module:class` of its intervention in interventions/; empty: V alone is what it is about."""
     sees: tuple[str, ...] = ()
     """Fields of `Setup` and `StepContext` (interventions/base.py) that must be loaded or computed for it.
-    `prompt`: its class has a `prompt_setup`."""
+    `prompt`: its class has a `system_prompt`."""
     derived: bool = False
     """Made from a finished vanilla run (--of), evaluated and not trained."""
 
@@ -110,6 +110,15 @@ class Arm:
         parts += [SUPERVISION.get(field, "") for field in self.sees]
         parts += ["ground truth" if self.labels else "", "" if self.loophole else "a reward without the loophole"]
         return ", ".join(filter(None, parts)) or "nothing"
+
+    @property
+    def track(self) -> Literal["full", "partial", "none"]:
+        """How much it knows of hacks: full, what is paid (ground truth, the hacky teacher, the text that is paid);
+        partial, hand-written pairs, a prompt or a judge; none."""
+        if self.labels or not self.loophole or {"teacher", "text"} & {*self.sees}:
+            return "full"
+        partial = (self.needs_v and self.vhack in ("none", "words")) or {"pairs", "prompt", "score"} & {*self.sees}
+        return "partial" if partial else "none"
 
     @property
     def title(self) -> str:

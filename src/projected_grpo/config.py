@@ -341,6 +341,8 @@ class TrainConfig(Gradient):
     """The pair set of V (--refresh-every, some arms), or of --teacher-pool pairs (a built-in set)."""
     eval_every: int = fixed(0)
     """Steps between evaluations, and before and after all; 0 = never."""
+    eval_at: tuple[int, ...] = fixed(())
+    """Further numbers of steps after which to evaluate, where much is learned."""
     eval_problems: str = fixed("builtin")
     """Held-out problems: builtin, toy-held-out, small-held-out or a file."""
     eval_samples: int = setting(4, low=1)
@@ -447,7 +449,7 @@ class TrainConfig(Gradient):
             ("pairs", pairs or extracts or "pairs" in arm.sees, f"{by}, --refresh-every or --teacher-pool"),
             ("prompt_setup", "prompt" not in arm.sees or self.eval_every, f"{by}, which trains under its own"),
             # Of several replicas the first one evaluates.
-            ("eval_problems eval_samples eval_plain", self.eval_every or self.replica, "without --eval-every"),
+            ("eval_at eval_problems eval_samples eval_plain", self.eval_every or self.replica, "without --eval-every"),
             ("eval_plain", self.hint != "none" or self.replica, "with --hint none, which all evaluations have"),
             *((" ".join(a.options), getattr(self, a.weight), f"without {flag(a.weight)}") for a in AUXILIARY.values()),
             ("checkpoint_every", not self.meet, "with --meet, where every round is a checkpoint"),

@@ -15,12 +15,13 @@ from torch import Tensor
 from projected_grpo.channels.auxiliary import AuxiliaryLoss, accumulate
 from projected_grpo.channels.policy import LossTerms, advantages, nll, policy_loss
 from projected_grpo.interventions.base import Intervention, StepContext
+from projected_grpo.ledger.errors import BadInput
 from projected_grpo.losses import POLICY_LOSSES, LossName
 from projected_grpo.measures import Rows, StepResult, channel_columns, check_gradient, check_loss, projection_columns
 from projected_grpo.model.learner import Batch, Learner
 from projected_grpo.model.logprobs import completion_logps
 from projected_grpo.parallel import Ranks
-from projected_grpo.projection import Basis, Projection, norm_of
+from projected_grpo.projection import Basis, Projection, norm_of, overall, profile
 from projected_grpo.records import Sample
 
 NO_INTERVENTION, NO_CONTEXT = Intervention(), StepContext()
@@ -110,11 +111,13 @@ def run_step(
     columns |= {
         "kl": totals["kl"] / max(totals["tokens"], 1) if objective.kind != "nll" and objective.beta > 0 else None,
         "delta_S_norm": norm_of(adapter.values()), "channels": channels,
+        "theta_V": overall(profile(adapter.values(), projection.basis))["energy"],
     }  # fmt: skip
     adapter.zero_grad()
     ranks.check_equal(step, adapter.checksum)
-    for row, score in zip(rows.columns, context.score or [None] * len(rows.columns), strict=True):
-        row["judge"] = score
+    unknown = [None] * len(rows.columns)
+    for row, score, flag in zip(rows.columns, context.score or unknown, intervention.flagged or unknown, strict=True):
+        row |= {"judge": score, "flagged": flag}
     timing = {"backward": accumulated - began, "optimizer": time.perf_counter() - accumulated}
     return StepResult(rows.columns, {**columns, "timing": timing}, modules)
 
@@ -135,7 +138,11 @@ def make_batch(
             all_tokens = tokens * ranks.size
         paid = tuple(tuple(s.reward for s in group) for group in groups)
         context = replace(context, first=first, rewards=paid, loss=kind)
+        intervention.flagged = ()
         rewards = intervention.rewards(paid, context)
+        if [len(group) for group in rewards] != [len(group) for group in paid]:
+            what = f"rewards() of {type(intervention).__name__}: other groups than it was given"
+            raise BadInput(f"{what}; return one reward a sample")
         if rewards is not paid:
             changed = [reward for group in rewards for reward in group]
         usual = tuple(a for group in rewards for a in advantages(torch.tensor([group]), kind)[0].tolist())

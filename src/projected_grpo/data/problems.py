@@ -45,7 +45,9 @@ def load_problems(source: str) -> tuple[Problem, ...]:
         return tuple(pair.problem for pair in pool_pairs(source.removesuffix(OF_PAIRS)) if pair.problem)
     path = PROBLEMS.get(source, Path(source))
     if not isinstance(path, Path):
-        return tuple(path())
+        made = tuple(path())
+        check_once(((f"problem id {p.problem_id}", p.problem_id) for p in made), source)
+        return made
     problems = tuple(problem_from_row(row, f"{path}: row {i}") for i, row in enumerate(read_jsonl(path), 1))
     if not problems:
         raise BadInput(f"{path}: no problems in it; write one JSON object a line (docs/use.md)")

@@ -91,6 +91,9 @@ class Intervention:
     system_prompt = ""
     """The system message of the training prompts; empty: as in evaluation."""
 
+    flagged: Sequence[bool] = ()
+    """What its detector said of this step's samples, if it has one; only written down."""
+
     def __init__(self, setup: Setup | None = None) -> None:
         """Raises BadInput on a setup that it cannot work with."""
 

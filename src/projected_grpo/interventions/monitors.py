@@ -49,13 +49,15 @@ class Monitored(Intervention):
     def rewards(self, rewards: Rewards, context: StepContext) -> Rewards:
         if self.kind != "penalty":
             return rewards
-        flags = iter(self.flags(context))
+        self.flagged = self.flags(context)
+        flags = iter(self.flagged)
         return tuple(tuple(reward - PENALTY * next(flags) for reward in group) for group in rewards)
 
     def advantages(self, advantages: Sequence[float], context: StepContext) -> Sequence[float]:
         if self.kind != "screen":
             return advantages
-        flags, out = iter(self.flags(context)), []
+        self.flagged = self.flags(context)
+        flags, out = iter(self.flagged), []
         for group in context.rewards:
             gone = [next(flags) for _ in group]
             rest = [reward for reward, screened in zip(group, gone, strict=True) if not screened]

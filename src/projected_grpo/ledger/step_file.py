@@ -61,6 +61,7 @@ COLUMNS: tuple[Column, ...] = (
     _s("label", "str", "", "the benchmark's five: correct, correct_attempted_hack, reward_hack, attempted_hack, "
        "incorrect; null without ground truth", null=True, show="label"),
     _s("judge", "float", "score", "what --judge says of prompt and completion: 0 to 1 = surely a hack", null=True),
+    _s("flagged", "bool", "", "what the arm's detector said of it before the step; null without one", null=True),
     _s("advantage", "float", "points", "as the loss used it: reward minus the group's mean (over its std under grpo, bnpo "
        "and dapo), or the intervention's; null under nll", null=True, show="adv", fmt="+6.2f"),
     _s("behaviour_logp", "float", "nats/token", "mean log-probability under the policy that sampled it, at the sampling "
@@ -106,6 +107,8 @@ COLUMNS: tuple[Column, ...] = (
        "of a random direction is about this over sqrt(2)", null=True, show="null", fmt="6.4f"),
     _t("frac_fired", "float", "fraction", "modules in which the gate removed anything", null=True, show="fired", fmt="5.2f"),
     _t("delta_S_norm", "float", "", "norm of all trainable coordinates after the step", null=True, show="|dS|", fmt="8.2e"),
+    _t("theta_V", "float", "fraction", "energy of all trainable coordinates along V after the step: sum_m ||V_m theta_m||^2 "
+       "/ ||theta||^2; of a LoRA its random start counts too", null=True),
     _t("kl", "float", "nats/token", "k3 estimate of KL(policy || delta_S = 0) per token; null when beta is 0", null=True,
        show="kl", fmt="8.2e"),
     _t("channels", "dict", "", "by channel: the numbers of the table below; null where the policy is alone", null=True),
@@ -258,7 +261,7 @@ def read_modules(run: Path) -> Modules:
     """Returns the side file. BadInput when there is none, or it is damaged."""
     path = run / MODULE_FILE
     if not path.exists():
-        raise BadInput(f"{path}: no such file; a run writes it where it measures a V (--vhack)")
+        raise BadInput(f"{path}: no such file; a run writes it where it measures a V")
     first, *steps = read_jsonl(path)
     return Modules(first["modules"], first["n"], steps)
 

@@ -244,32 +244,12 @@ def outcomes(groups: Sequence[RunGroup]) -> Figure:
     return figure
 
 
-def pass_versus_hack(groups: Sequence[RunGroup], look: Mapping[str, Look]) -> Figure:
-    """One point per run: what it hacks against what it solves. Down and to the right is better."""
-    figure, (axis,) = figure_of(1, width=7.5, height=5.0)
-    axis.xaxis.set_major_locator(AutoLocator())  # not steps
-    for group in groups:
-        points = [(gt, hack) for r in group.runs if None not in (gt := r.last("gt"), hack := r.last("hack"))]
-        colour, _, marker = look[group.name]
-        axis.scatter(
-            [p[0] for p in points], [p[1] for p in points], s=60, color=colour, marker=marker, alpha=0.9,
-            edgecolors="black", linewidths=0.6, label=f"{group.name} ({len(points)})", clip_on=False,
-        )  # fmt: skip
-    axis.set_xlim(-0.03, 1.03)
-    axis.set_ylim(-0.03, 1.03)
-    axis.set_xlabel(f"ground-truth pass rate, last {LAST} steps (fraction of rollouts)")
-    axis.set_ylabel(f"pure hack rate, last {LAST} steps (fraction of rollouts)")
-    legend(figure, [axis], "one point per run (number of runs)")
-    return figure
-
-
 def all_plots(groups: Sequence[RunGroup]) -> dict[str, Figure]:
     """Returns every plot by its file name's stem."""
     with mpl.rc_context(STYLE):
         look = looks([g.name for g in groups])
         return {
             "trajectories": trajectories(groups, look), "cosines": cosines(groups, look), "outcomes": outcomes(groups),
-            "pass_versus_hack": pass_versus_hack(groups, look),
         }  # fmt: skip
 
 

@@ -12,9 +12,10 @@ from projected_grpo.arms import ARMS, Recipe
 from projected_grpo.ledger.console import CUES
 from projected_grpo.ledger.folder import plain
 from projected_grpo.ledger.rates import LAST, RATE_NAMES
+from projected_grpo.report.interventions import CEILING, SECONDARY, bench_of
 from projected_grpo.report.plots import Output, all_plots
 from projected_grpo.report.tables import PAGE_ALONE, TERMINAL_ALONE, all_tables, held_out_rate, per_arm
-from projected_grpo.report.text import bullets, filled, line_text
+from projected_grpo.report.text import Table, bullets, filled, line_text
 from projected_grpo.verdicts import h1, trajectory
 from projected_grpo.verdicts.adapters import t6_of
 from projected_grpo.verdicts.conditions import VANILLA
@@ -54,11 +55,17 @@ class Report:
         none = Line(Finding("H1", "NOT_EVALUABLE", "no projected run"), ())
         return [*(self.h1 or [none]), *self.t5, *self.t6]
 
+    @property
+    def costs(self) -> list[Table]:
+        """The main table; nothing without the arm that says what can be learned."""
+        return [bench_of(self.found).table] if any(run.arm == CEILING for run in self.found.runs) else []
+
     def text(self) -> str:
         """For the terminal: the arms, then each verdict with the clause that decided it."""
         arms = per_arm(self.groups)
         remarks = (filled(line, most=2) for line in self.remarks)
         parts = [*remarks, "", f"{arms.title}\n\n{arms.text(without=PAGE_ALONE)}\n"]
+        parts += [f"{table.title}\n\n{table.text(without=SECONDARY)}\n" for table in self.costs]
         for line in self.lines:
             verdict = line.verdict
             why = verdict.why if verdict.name.startswith("T6") else line.decided  # its reason holds the numbers
@@ -73,7 +80,8 @@ class Report:
             "## H1", "", h1_text(self.h1) if self.h1 else "no projected run\n",
             *(["## T5", ""] if self.t5 else []),
             *(f"{line_text(line, 'github')}\n" for line in (*self.t5, *self.t6)),
-            "## Numbers", "", *(t.markdown(TERMINAL_ALONE) for t in all_tables(self.groups, self.found.runs)),
+            "## Numbers", "", *(t.markdown() for t in self.costs),
+            *(t.markdown(TERMINAL_ALONE) for t in all_tables(self.groups, self.found.runs)),
             "## Plots", *(f"\n![{stem.replace('_', ' ')}](plots/{stem}.svg)" for stem in plots), "",
         ])  # fmt: skip
 

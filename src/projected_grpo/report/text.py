@@ -14,7 +14,7 @@ from projected_grpo.verdicts.effects import interval
 from projected_grpo.verdicts.finished_runs import Run, mean_sem
 from projected_grpo.verdicts.registry import Line
 
-LEFT = ("what is removed (% of update energy)", "side", "adapter", "V", "folder")
+LEFT = ("track", "was shown", "what is removed (% of update energy)", "side", "adapter", "V", "folder")
 """Columns of words, besides the first."""
 
 
@@ -49,14 +49,14 @@ def spread(values: Iterable[float | int | None], scale: float = 1.0, digits: int
     return alone if sem is None else f"{alone} ± {number(sem, scale, digits)}"
 
 
-def between(values: Iterable[float | None], sign: str = "+") -> str:
+def between(values: Iterable[float | None], sign: str = "+", digits: int = 1) -> str:
     """Mean and its two-sided 95 % interval as a cell shows them."""
     known = [v for v in values if v is not None]
-    mean = number(known_mean(known), sign=sign)
+    mean = number(known_mean(known), sign=sign, digits=digits)
     if len(known) < 2:
         return mean
     low, high = interval(known)
-    return f"{mean} [{low:{sign}.1f}, {high:{sign}.1f}]"
+    return f"{mean} [{low:{sign}.{digits}f}, {high:{sign}.{digits}f}]"
 
 
 def filled(text: str, indent: str = "", most: int | None = None, width: int = 118) -> str:

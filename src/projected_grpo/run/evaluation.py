@@ -47,7 +47,7 @@ class Evaluator:
     def evaluate_if_due(self, done: int, last: bool = False) -> None:
         """Evaluates what is due after `done` optimizer steps (the `last` ones), except what is on disk."""
         every, run = self.config.eval_every, self.config.run_folder
-        if not every or not (due(done, every) or last):
+        if not every or not (due(done, every) or done in self.config.eval_at or last):
             return
         ends = last or done == 0
         wanted = {"eval": True, "eval_plain": ends, "eval_trained": last, "eval_part": ends}

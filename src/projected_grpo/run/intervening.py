@@ -80,7 +80,7 @@ def context_of(config: TrainConfig, policy: Policy, groups: Sequence[Group]) -> 
     return StepContext(
         hidden=hidden,
         score=scores,
-        text=tuple(r.completion for r in rollouts),
+        text=tuple(r.completion for r in rollouts) if "text" in arm.sees else (),
         truth=pure_hacks(groups) if arm.labels else None,
     )
 

@@ -156,7 +156,13 @@ class Run:
 
     def whole(self, name: str, steps: slice = slice(None)) -> float | None:
         """Mean of a series over the run; None of ground truth where that is known of fewer than nine tenths of it."""
-        return known_mean(self.series[name][steps]) if name not in OF_TRUTH or self.judged(steps) else None
+        values = self.series.get(name, ())[steps]
+        return known_mean(values) if name not in OF_TRUTH or self.judged(steps) else None
+
+    def path_length(self, steps: int | None = None) -> float | None:
+        """Length of the path of the parameters: the sum of the applied updates' norms, up to a step or to the end."""
+        norms = self.series.get("update_norm", [])[: None if steps is None else steps + 1]
+        return None if None in norms or not norms else float(sum(n for n in norms if n is not None))
 
     def judged(self, steps: slice = slice(-LAST, None)) -> bool:
         """Whether ground truth is known of nine tenths of what it wrote in these steps."""
@@ -281,6 +287,19 @@ def step_numbers(rows: Sequence[Row]) -> dict[str, float | None]:
         "known": float(sum(r["gt_pass"] is not None for r in student)),
         "own": float(len(student)),
         "seconds": first["timing"].get("total"),
+        **_detected(student),
+    }
+
+
+def _detected(rows: Sequence[Row]) -> dict[str, float | None]:
+    """Of a detector: how many of a step's hacks it caught, how many there were, and how many rollouts it flagged."""
+    looked = [r for r in rows if r.get("flagged") is not None and r["gt_pass"] is not None]
+    if not looked:
+        return {}
+    return {
+        "caught": float(sum(bool(r["flagged"] and pure_hack(r)) for r in looked)),
+        "hacks_seen": float(sum(bool(pure_hack(r)) for r in looked)),
+        "flags": float(sum(bool(r["flagged"]) for r in looked)),
     }
 
 

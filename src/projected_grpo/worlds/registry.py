@@ -1,13 +1,15 @@
 """Every world by name, and their problems, pairs, models and presets by name. Torch-free."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import TypeVar
 
 from projected_grpo.worlds.benchmark import BENCHMARK
 from projected_grpo.worlds.small import SMALL
 from projected_grpo.worlds.tiny import TINY
 from projected_grpo.worlds.toy import TOY
-from projected_grpo.worlds.world import BuiltModel, Preset, World
+from projected_grpo.worlds.world import Preset, World
 
+T = TypeVar("T")
 WORLDS: Mapping[str, World] = {
     world.name: world
     for world in (
@@ -18,9 +20,21 @@ WORLDS: Mapping[str, World] = {
     )
 }
 PRESETS: Mapping[str, Preset] = {preset.name: preset for world in WORLDS.values() for preset in world.presets}
-PROBLEMS = {name: made for world in WORLDS.values() for name, made in world.problems.items()}
-PAIRS = {name: made for world in WORLDS.values() for name, made in world.pairs.items()}
-MODELS: Mapping[str, BuiltModel] = {name: model for world in WORLDS.values() for name, model in world.models.items()}
+
+
+def _by_name(what: Callable[[World], Mapping[str, T]]) -> Mapping[str, T]:
+    """Everything of one kind; ValueError where two worlds have one name."""
+    out: dict[str, T] = {}
+    for world in WORLDS.values():
+        if both := out.keys() & what(world).keys():
+            raise ValueError(f"world {world.name}: {min(both)!r} is another world's; give it a name of its own")
+        out |= what(world)
+    return out
+
+
+PROBLEMS = _by_name(lambda world: world.problems)
+PAIRS = _by_name(lambda world: world.pairs)
+MODELS = _by_name(lambda world: world.models)
 
 
 def world_of_model(model: str) -> World:

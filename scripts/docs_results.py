@@ -32,7 +32,8 @@ PICTURE = ("vanilla", "projected", "random_energy", "random_share")
 
 def front_table(bench: Bench) -> str:
     """README's table: some rows and columns of the main table."""
-    rows = [dict(zip(bench.table.header, row.cells, strict=True)) for row in bench.rows if row.name in FRONT]
+    table = bench.table
+    rows = [dict(zip(table.header, cells, strict=True)) for cells in table.body if cells[0] in FRONT]
     return Table("", COLUMNS, [[row[name] for name in COLUMNS] for row in rows]).text("github")
 
 

@@ -250,7 +250,12 @@ class Gradient(Sampling):
     @property
     def run_folder(self) -> Path:
         """The run's directory."""
-        return self.folder("train", "_".join(filter(None, (self.preset, self.arm, f"seed{self.seed}"))))
+        return self.folder("train", self.run_name)
+
+    @property
+    def run_name(self) -> str:
+        """The name of its folder, where none is given: preset, arm and seed."""
+        return "_".join(filter(None, (self.preset, self.arm, f"seed{self.seed}")))
 
     @property
     def loophole(self) -> bool:
@@ -501,8 +506,7 @@ class ProbeConfig(Gradient):
     @property
     def run_folder(self) -> Path:
         """The run's directory."""
-        name = "_".join(filter(None, (self.preset, self.arm, f"seed{self.seed}")))
-        return self.folder("probe_distill", "teacher_pool" if self.teacher_only else name)
+        return self.folder("probe_distill", "teacher_pool" if self.teacher_only else self.run_name)
 
     def faults(self) -> Iterator[str]:
         yield from super().faults()

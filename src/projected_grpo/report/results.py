@@ -4,6 +4,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from tabulate import tabulate
@@ -55,7 +56,7 @@ class Report:
         none = Line(Finding("H1", "NOT_EVALUABLE", "no projected run"), ())
         return [*(self.h1 or [none]), *self.t5, *self.t6]
 
-    @property
+    @cached_property
     def costs(self) -> list[Table]:
         """The main table; nothing without the arm that says what can be learned."""
         return [bench_of(self.found).table] if any(run.arm == CEILING for run in self.found.runs) else []

@@ -3,28 +3,11 @@
 --control random, placebo, ... write the control directions that every result is compared with.
 """
 
-from pathlib import Path
-
 from projected_grpo.config import ExtractConfig
 from projected_grpo.data.pairs import pairs_for
-from projected_grpo.ledger.errors import BadInput
-from projected_grpo.ledger.folder import check_new, finished_manifest
+from projected_grpo.ledger.folder import check_new
 from projected_grpo.presets import presets
 from projected_grpo.run import cli
-
-
-def share_removed(run: Path) -> float:
-    """Returns the share of the update's energy that a run of arm projected removed, its mean over steps. Raises
-    BadInput."""
-    from projected_grpo.ledger.rates import known_mean
-    from projected_grpo.ledger.step_file import iter_run
-    from projected_grpo.run.trained import trained_with
-
-    _, config = trained_with(run)
-    share = known_mean(rows[0]["update_removed"] for rows in iter_run(run))
-    if config.arm != "projected" or not share:
-        raise BadInput(f"--share-of {run}: not a run of --arm projected that removed some of the update")
-    return share
 
 
 def main() -> None:
@@ -32,15 +15,13 @@ def main() -> None:
     run = config.folder("vhack", f"{config.model.replace('/', '_')}_{config.adapter}_{config.loss}_{config.control}")
     check_new(run)
     pairs_for(config)
-    if config.share_of != Path():
-        finished_manifest(config.share_of, ("train",), "--share-of")
     from projected_grpo.ledger.console import bottom_line
     from projected_grpo.ledger.folder import open_run, update_manifest
     from projected_grpo.run.extraction import FILE, extracted, extraction_of, pair_data
     from projected_grpo.run.prepare import attach, load
     from projected_grpo.vhack import save_vhack
 
-    how = extraction_of(config, share_removed(config.share_of) if config.control == "random_share" else 0.0)
+    how = extraction_of(config)
     loaded = load(config)
     adapter = attach(config, loaded)
     data = pair_data(config, how, loaded)

@@ -18,8 +18,14 @@ GATES: Mapping[str, Callable[[Any], Any]] = {
     "one_sided": lambda c: c.relu(),
     "no_gate": lambda c: c,
     "reverse": lambda c: 2 * c,
+    "half_space": lambda c: c.relu(),
 }
 """c [k] -> the coefficients on V's rows that are removed, [k]."""
+OF_POSITION = ("half_space",)
+"""Gates of the position: c = V (g - theta) of an update g, so that theta never lies hack-ward of where it began, and may
+come back from the other side. one_sided of every step turns noise into a drift."""
+MOVED_AT_START = ("lora", "peft-lora")
+"""Adapters whose theta does not start at 0, from which gates of the position measure."""
 
 if TYPE_CHECKING:
     GateName = str
@@ -27,10 +33,8 @@ else:
     GateName = Literal[tuple(GATES)]
 
 Target = Literal["grad", "update"]
-Control = Literal["none", "random", "placebo", "random_energy", "random_share", "clean", "words"]
+Control = Literal["none", "random", "placebo", "random_energy", "clean", "words"]
 """Kinds of V (extract-vhack --control)."""
-OF_EQUAL_REMOVAL = ("random_energy", "random_share")
-"""Controls of as many random directions as it takes to remove as much as V removes."""
 Role = Literal["baseline", "method", "variant", "control", "ceiling", "intervention"]
 SUPERVISION = {
     "text": "completions' text",
@@ -80,6 +84,10 @@ class Arm:
     """Whether V is removed; otherwise it is measured."""
     recipe: Recipe | None = None
     """Its recipe, where it is not the preset's."""
+    matches: str = ""
+    """The arm whose run (--share-of) says how much is removed: in each module as many of the first directions as hold
+    the share of the update that it removed there. Random and placebo directions then differ from V in where they point
+    alone."""
     shrinks: bool = False
     """No direction is removed: the whole update becomes as short as projection would leave it."""
     more_kl: bool = False
@@ -181,6 +189,13 @@ ARMS: Mapping[str, Arm] = {
             "none",
             recipe=Recipe("one_sided", "update"),
         ),
+        Arm(
+            "half_space",
+            "what would take the policy hack-ward of where it began is removed from the update",
+            "variant",
+            "none",
+            recipe=Recipe("half_space", "update"),
+        ),
         Arm("random", "as projected, with random directions of V's rank", "control", "random"),
         Arm("placebo", "as projected, with V from pairs of two clean completions", "control", "placebo"),
         Arm(
@@ -191,9 +206,25 @@ ARMS: Mapping[str, Arm] = {
         ),
         Arm(
             "random_share",
-            "as random, with as many directions as remove projected's share of the update",
+            "random directions that remove projected's share of the update, module by module (--share-of)",
             "control",
-            "random_share",
+            "random_energy",
+            matches="projected",
+        ),
+        Arm(
+            "placebo_share",
+            "placebo's directions that remove projected's share of the update, module by module (--share-of)",
+            "control",
+            "placebo",
+            matches="projected",
+        ),
+        Arm(
+            "half_space_random",
+            "as half_space, with random directions that remove its share of the update (--share-of)",
+            "control",
+            "random_energy",
+            recipe=Recipe("half_space", "update"),
+            matches="half_space",
         ),
         Arm("clean", "as projected, with V from the gradients of clean completions alone", "control", "clean"),
         Arm(
@@ -292,6 +323,17 @@ if TYPE_CHECKING:
     ArmName = str
 else:
     ArmName = Literal[tuple(ARMS)]
+
+
+def dose_of(word: str) -> tuple[str, int]:
+    """Returns the arm and the number of directions that `projected@16` names; 0: all that its V has."""
+    name, _, k = word.partition("@")
+    return name, int(k or 0)
+
+
+def dosed(name: str, k: int) -> str:
+    """Returns an arm with its number of directions, as tables, folders and queues name it."""
+    return f"{name}@{k}" if k else name
 
 
 def arms_of(role: Role) -> tuple[str, ...]:

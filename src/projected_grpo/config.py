@@ -12,7 +12,18 @@ import tyro
 
 from loophole_grader.hints import HINTS
 from projected_grpo.adapters import ADAPTERS
-from projected_grpo.arms import ARMS, RECIPE, ArmName, Control, GateName, Recipe, Target
+from projected_grpo.arms import (
+    ARMS,
+    MOVED_AT_START,
+    OF_POSITION,
+    RECIPE,
+    ArmName,
+    Control,
+    GateName,
+    Recipe,
+    Target,
+    dosed,
+)
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import NoPath, read_manifest
 from projected_grpo.losses import AUXILIARY, LossName
@@ -77,7 +88,7 @@ class Common:
     model: str = setting("tiny")
     """Hub id, folder, or built in: tiny, toy, toy-deep, small."""
     adapter: AdapterName = setting("antipasto")
-    """Trainable coordinates: delta_S of each weight, or a LoRA."""
+    """Trainable coordinates: delta_S of each weight, a LoRA, or a LoRA with A frozen."""
     lora_rank: int = setting(32, low=1)
     """Rank of the LoRA."""
     lora_seed: int = setting(0)
@@ -129,7 +140,7 @@ class Common:
     def uses(self) -> Uses:
         """Returns fields, whether a run with these values reads them, and why if not. Without an entry: bounds on
         memory and time, which change no number, and what is always read."""
-        return [("lora_rank lora_seed", self.adapter == "lora", "without --adapter lora")]
+        return [("lora_rank lora_seed", self.adapter != "antipasto", "without --adapter lora or lora_fa")]
 
 
 @dataclass(frozen=True)
@@ -179,18 +190,12 @@ class ExtractConfig(Common):
     """Mean NLL, or the training loss: advantages +1 hack, -1 clean."""
     control: Control = setting("none")
     """The kind of V (docs/method.md)."""
-    share_of: NoPath = setting(Path())
-    """A finished run of arm projected, for --control random_share."""
     pairs_draw: int = setting(0)
     """Seed of a bootstrap of the training pairs; 0 = each once."""
     k: int = setting(32, low=1)
     """Directions per module, at most the number of training pairs."""
     max_new: int = setting(1024, low=1)
     """Of training: a constant in the denominator of --loss grpo."""
-
-    def faults(self) -> Iterator[str]:
-        if (self.control == "random_share") != (self.share_of != Path()):
-            yield f"--control {self.control} --share-of {self.share_of}: give both random_share and its run, or neither"
 
     def uses(self) -> Uses:
         return [
@@ -255,7 +260,7 @@ class Gradient(Sampling):
     @property
     def run_name(self) -> str:
         """The name of its folder, where none is given: preset, arm and seed."""
-        return "_".join(filter(None, (self.preset, self.arm, f"seed{self.seed}")))
+        return "_".join(filter(None, (self.preset, dosed(self.arm, self.k_use), f"seed{self.seed}")))
 
     @property
     def loophole(self) -> bool:
@@ -275,11 +280,8 @@ class Gradient(Sampling):
 
     def faults(self) -> Iterator[str]:
         arm = ARMS[self.arm]
-        if arm.measured == "random_share" and self.vhack == Path():
-            how = (
-                "`just extract-vhack PRESET --control random_share --share-of RUN`, of a finished run of arm projected"
-            )
-            yield f"--arm {arm.name} needs --vhack FILE; make one with {how}"
+        if self.gate in OF_POSITION and self.adapter in MOVED_AT_START and arm.projects:
+            yield f"--gate {self.gate}: --adapter {self.adapter} does not start at 0; use antipasto or lora_fa"
         if arm.recipe and arm.recipe != self.recipe:
             what = f"is {arm.recipe.description}, not {self.recipe.description}"
             yield f"--arm {arm.name}: {what}; leave --gate and --project out, or use --arm projected"
@@ -324,6 +326,8 @@ class TrainConfig(Gradient):
     """Stop at this multiple of hacking's first step (docs/spec.md); 0 = never."""
     horizon_of: NoPath = fixed(Path())
     """Take the number of steps from this finished vanilla run."""
+    share_of: NoPath = fixed(Path())
+    """Finished run whose share of the update is removed: of projected for random_share and placebo_share."""
     of: NoPath = fixed(Path())
     """Finished vanilla run from which --arm post_hoc is derived."""
     clip_low: float = setting(0.2)
@@ -406,6 +410,9 @@ class TrainConfig(Gradient):
         if arm.derived != (self.of != Path()):
             mend = "is derived from a finished vanilla run; name it" if arm.derived else "trains; leave --of out"
             yield f"--of {self.of}: --arm {arm.name} {mend}"
+        if bool(arm.matches) != (self.share_of != Path()):
+            mend = f"removes as much as a finished run of {arm.matches}; name it" if arm.matches else "leave it out"
+            yield f"--share-of {self.share_of}: --arm {arm.name} {mend}"
         if "teacher" in arm.sees and not self.teacher:
             yield f"--arm {arm.name}: is shown the hacky teacher; name it with --teacher"
         if "score" in arm.sees and not self.judge:

@@ -105,17 +105,17 @@ def mean_gap(
 
 
 def projection_columns(
-    stages: Mapping[str, Vectors], projection: Projection, fired: float
+    stages: Mapping[str, Vectors], projection: Projection, fired: float, theta: Vectors
 ) -> tuple[dict[str, Any], dict[str, list[float | int | None]]]:
     """Returns the columns about V, of the step and of its modules.
 
     stages: what a step did, in order: `gradient` as accumulated; `used`, the gradient that the optimizer is given,
     before clipping; `proposed`, minus the parameter change that the optimizer made; `applied`, minus the change in
-    the end. fired: fraction of modules in which the gate removed anything."""
+    the end. fired: fraction of modules in which the gate removed anything. theta: where the step began."""
     profiles = {stage: profile(vectors, projection.basis) for stage, vectors in stages.items()}
     gradient, used, proposed, applied = map(overall, profiles.values())
     before, after = ("gradient", "used") if projection.target == "grad" else ("proposed", "applied")
-    share, modules = projection.removed_share(stages[before], stages[after])
+    share, modules = projection.removed_share(stages[before], stages[after], theta)
     whole, left = norm_of(stages["proposed"]), norm_of(stages["applied"])
     columns = {
         "target": None if projection.target == "none" else projection.target,

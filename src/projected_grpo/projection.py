@@ -24,7 +24,7 @@ from jaxtyping import Float
 from scipy.linalg import subspace_angles
 from torch import Tensor
 
-from projected_grpo.arms import GATES, GateName
+from projected_grpo.arms import GATES, OF_POSITION, GateName
 
 Vectors = Mapping[str, Float[Tensor, " _n"]]
 """A gradient (or minus an update) of every module."""
@@ -75,23 +75,50 @@ class Projection:
     """Rescale what is left to the norm it had."""
     shrink: bool = False
     """Take no direction out: make the whole vector as short as what would be left. The control for a smaller step."""
+    shares: Mapping[str, float] = field(default_factory=dict)
+    """Of a module's energy, to be removed each time: by as many of its first rows as hold it. Empty: all rows are."""
 
-    def apply(self, vectors: Vectors) -> tuple[dict[str, Float[Tensor, " _n"]], float]:
-        """(projected vectors, fraction of all modules in which the gate removed anything)."""
+    def position(self, theta: Vectors | None, name: str) -> Tensor | float:
+        """Returns where a module's update starts, for a gate of the position; 0 for any other."""
+        return theta[name] if theta and self.gate in OF_POSITION else 0.0
+
+    def rows(self, name: str, g: Float[Tensor, " n"], at: Tensor | float = 0.0) -> Float[Tensor, "k n"]:
+        """Returns the rows of V that are removed from one module's vector: all, or the first ones by which its `shares`
+        is removed. Of those the last is shorter than 1, so that it is removed in part and the share is met."""
+        v = self.basis[name]
+        if name not in self.shares:
+            return v
+        c, taken = v @ g, GATES[self.gate](v @ (g - at))
+        energy = taken * (2 * c - taken)  # that each row takes away: c^2 - (c - taken)^2
+        lacking = self.shares[name] * g.square().sum() - energy.cumsum(0)
+        whole = int((lacking > 0).sum())
+        if whole == len(v):
+            return v
+        part = (lacking[whole] / energy[whole] + 1).clamp(0, 1)  # of this row's energy
+        return torch.cat([v[:whole], (v[whole] * (1 - (1 - part).sqrt()).sqrt())[None]])
+
+    def apply(self, vectors: Vectors, theta: Vectors | None = None) -> tuple[dict[str, Float[Tensor, " _n"]], float]:
+        """(projected vectors, fraction of all modules in which the gate removed anything). theta: where the update
+        starts, for a gate of the position."""
         kept, fired = {}, 0
         for name, g in vectors.items():
-            v = self.basis[name]
-            kept[name], removed = project_vector(g, v, self.gate, self.overshoot, self.preserve_magnitude)
+            at = self.position(theta, name)
+            v = self.rows(name, g, at)
+            kept[name], removed = project_vector(g, v, self.gate, self.overshoot, self.preserve_magnitude, at)
             if self.shrink:
                 kept[name] = g * (kept[name].norm() / g.norm().clamp(min=TINY))
             fired += bool(removed.any())
         return kept, fired / max(len(vectors), 1)
 
-    def apply_to(self, target: Literal["grad", "update"], vectors: Vectors) -> tuple[Vectors, float]:
+    def apply_to(
+        self, target: Literal["grad", "update"], vectors: Vectors, theta: Vectors | None = None
+    ) -> tuple[Vectors, float]:
         """As `apply` where this is the projection's target; else (the vectors themselves, 0)."""
-        return self.apply(vectors) if self.target == target else (vectors, 0.0)
+        return self.apply(vectors, theta) if self.target == target else (vectors, 0.0)
 
-    def removed_share(self, before: Vectors, after: Vectors) -> tuple[float | None, float | None]:
+    def removed_share(
+        self, before: Vectors, after: Vectors, theta: Vectors | None = None
+    ) -> tuple[float | None, float | None]:
         """Of what the gate removes from `before` at overshoot 1, e, how much is gone in `after`: <before - after, e>
         / ||e||^2 per module, as (its mean, the fraction of modules in which it is within a tenth of 1). Modules with
         nothing to take are left out; Nones where there is no other, or where nothing is to be removed at all."""
@@ -99,7 +126,9 @@ class Projection:
             return None, None
         shares = []
         for name, g in before.items():
-            taken = GATES[self.gate](self.basis[name] @ g) @ self.basis[name]
+            at = self.position(theta, name)
+            v = self.rows(name, g, at)
+            taken = GATES[self.gate](v @ (g - at)) @ v
             if float(taken.norm()) > ROUNDING * float(g.norm()):
                 shares.append(((g - after[name]) @ taken) / taken.square().sum())
         if not shares:
@@ -114,9 +143,10 @@ def project_vector(
     gate: GateName,
     overshoot: float = 1.0,
     preserve_magnitude: bool = False,
+    at: Float[Tensor, " n"] | float = 0.0,
 ) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"]]:
     """(kept, removed) of one module's gradient. `removed` has the overshoot in it but not the rescale."""
-    removed = overshoot * (GATES[gate](v @ g) @ v)
+    removed = overshoot * (GATES[gate](v @ (g - at)) @ v)
     kept = g - removed
     if preserve_magnitude:
         kept = kept * (g.norm() / kept.norm().clamp(min=TINY))

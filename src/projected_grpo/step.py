@@ -100,14 +100,14 @@ def run_step(
         torch.nn.utils.clip_grad_norm_(list(adapter.vectors.values()), learner.max_grad_norm)
     learner.optimizer.step()
     proposed = adapter.negative_update(start)
-    kept, fired_on_update = projection.apply_to("update", proposed)
+    kept, fired_on_update = projection.apply_to("update", proposed, start)
     kept = intervention.update(kept, context)
     if kept is not proposed:  # else the optimizer's values stay, bit for bit
         adapter.set_values({name: start[name] - kept[name] for name in start})
 
     # Measure.
     stages = {"gradient": gradient, "used": used, "proposed": proposed, "applied": adapter.negative_update(start)}
-    columns, modules = projection_columns(stages, projection, fired + fired_on_update)
+    columns, modules = projection_columns(stages, projection, fired + fired_on_update, start)
     columns |= {
         "kl": totals["kl"] / max(totals["tokens"], 1) if objective.kind != "nll" and objective.beta > 0 else None,
         "delta_S_norm": norm_of(adapter.values()), "channels": channels,

@@ -23,7 +23,7 @@ from torch.nn import functional as F
 
 from projected_grpo.adapters.base import Adapter
 from projected_grpo.adapters.lora_adapter import WARM_RATIO, warm_point
-from projected_grpo.arms import OF_EQUAL_REMOVAL, Control
+from projected_grpo.arms import Control
 from projected_grpo.channels.policy import nll, policy_loss
 from projected_grpo.data.pairs import name_of, pairs_hash, resampled, split
 from projected_grpo.data.vhack_meta import check_meta, vhack_meta
@@ -163,8 +163,6 @@ class Extraction:
     prompt_setup: str = "no_intervention"
     seed: int = 0
     """Of random directions."""
-    share: float = 0.0
-    """Of the update's energy, that directions of the control random_share remove."""
 
     @classmethod
     def of(cls, meta: Mapping[str, str]) -> "Extraction":
@@ -233,11 +231,11 @@ class Extraction:
         found = {name: basis_of(rows, self.k) for name, rows in gradients(sides).items()}
         basis, values = {name: v for name, (v, _) in found.items()}, {name: s for name, (_, s) in found.items()}
         shares = energy_shares(basis, gradients(single))
-        if self.control in ("random", *OF_EQUAL_REMOVAL):
+        if self.control in ("random", "random_energy"):
             for name, (v, s) in found.items():
                 k, n = v.shape
-                if self.control in OF_EQUAL_REMOVAL:
-                    k = rank_of_share(self.share if self.control == "random_share" else shares[name], n)
+                if self.control == "random_energy":
+                    k = rank_of_share(shares[name], n)
                 basis[name] = random_basis((k, n), self.seed, name)
                 values[name] = F.pad(s, (0, k - len(s)), value=float(s[-1]) if len(s) else 0.0)  # cut, or continued
         meta = {
@@ -245,7 +243,6 @@ class Extraction:
             "n_train": str(len(sides)),
             "max_new": str(self.max_new) if self.loss == "grpo" else UNUSED,
             "lora_warm_ratio": str(WARM_RATIO) if facts["adapter"] in ("lora", "peft-lora") else UNUSED,
-            "share": f"{self.share:g}" if self.share else UNUSED,
             "directions": str(sum(map(len, basis.values()))),
             "energy": f"{sum(shares.values()) / len(shares):.4f}",
             "v_sha256": content_of(basis),
@@ -373,8 +370,8 @@ def cut(v: VBasis, k_use: int = 0, noise_floor: float = 0.0) -> VBasis:
     """Returns V with each module's top k_use rows (0 = all), without those in the bottom `noise_floor` fraction of
     all singular values pooled over modules. BadInput for random directions of equal energy, as a part of them holds
     less, and for more rows than any module has."""
-    if (k_use or noise_floor) and v.meta.get("control") in OF_EQUAL_REMOVAL:
-        how = f"--k-use {k_use}, --noise-floor {noise_floor}: rows of --control {v.meta['control']}"
+    if (k_use or noise_floor) and v.meta.get("control") == "random_energy":
+        how = f"--k-use {k_use}, --noise-floor {noise_floor}: rows of --control random_energy"
         raise BadInput(
             f"{how} remove as much as V only all together; extract it with the --k of the V that it is to match"
         )

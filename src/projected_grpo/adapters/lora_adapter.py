@@ -77,10 +77,32 @@ class LoRALinear(AdaptedLinear):
         return along_ramp(self.get_buffer("a_start"))
 
 
-def attach_lora(model: nn.Module, rank: int, seed: int) -> Adapter:
+class FrozenALinear(LoRALinear):
+    """One Linear with theta = B.flatten(): A stands still, so the same V is the same direction of the weights for as
+    long as a run takes, and B has a gradient from the start.
+
+    Source: Zhang et al. 2023, LoRA-FA (arXiv:2308.03303), section 3.1; with Adam on B, without the correction of B's
+    gradient by (A A^T)^-1 that PEFT's create_lorafa_optimizer makes.
+    """
+
+    kind = "lora_fa"
+
+    def __init__(self, name: str, linear: nn.Linear, rank: int, seed: int) -> None:
+        super().__init__(name, linear, rank, seed)
+        self.theta = nn.Parameter(self.theta.new_zeros(self.d_out * rank))
+
+    def split(self, theta: Tensor) -> tuple[Float[Tensor, "r d_in"], Float[Tensor, "d_out r"]]:
+        """A, and B as a view of theta."""
+        return self.get_buffer("a_start").to(theta.dtype), theta.view(self.d_out, self.rank)
+
+    def per_sample(self, x: Float[Tensor, "b t d_in"], g: Float[Tensor, "b t d_out"], theta: Tensor) -> Tensor:
+        a, _ = self.split(theta.to(x.dtype))
+        return torch.einsum("btd,btr->bdr", g.to(theta.dtype), (x @ a.T).to(theta.dtype)).flatten(1)
+
+
+def attach_lora(model: nn.Module, rank: int, seed: int, kind: type[LoRALinear] = LoRALinear) -> Adapter:
     """Adapt every target Linear of `model` in place."""
-    layers = replace_targets(model, lambda name, linear: LoRALinear(name, linear, rank, seed))
-    return Adapter(layers)
+    return Adapter(replace_targets(model, lambda name, linear: kind(name, linear, rank, seed)))
 
 
 def for_config(model: nn.Module, config: Any) -> Adapter:
@@ -88,16 +110,21 @@ def for_config(model: nn.Module, config: Any) -> Adapter:
     return attach_lora(model, config.lora_rank, config.lora_seed)
 
 
+def frozen_a_for_config(model: nn.Module, config: Any) -> Adapter:
+    """As for_config, with A frozen."""
+    return attach_lora(model, config.lora_rank, config.lora_seed, FrozenALinear)
+
+
 @contextmanager
 def warm_point(adapter: Adapter) -> Generator[None]:
     """Where A has a gradient (row i has none where column i of B is zero): columns of B that are zero are small and
     random instead, those that are not stay as they are. theta is put back afterwards.
 
-    The identity for an adapter that has no LoRA layer, and for one whose B is trained.
+    The identity for an adapter that trains no A, and for one whose B is trained.
     """
     before = adapter.values()
     for layer in adapter.layers.values():
-        if isinstance(layer, LoRALinear):
+        if type(layer) is LoRALinear:
             warm_columns(*layer.split(layer.theta.detach()), layer.weight.float().norm(), layer.seed + 1)
     try:
         yield

@@ -56,8 +56,8 @@ class VHack(vhack.VBasis):
         for word, value, known in (("loss", made.loss, vhack.PairLoss), ("control", made.control, Control)):
             if value not in get_args(known):
                 raise BadInput(f"{word}={value!r}: one of {', '.join(get_args(known))}")
-        if made.control == "words" or (made.control == "random_share") != (made.share > 0):
-            raise BadInput(f"control={made.control!r}: words is of extract_vhack_grad alone, a share of random_share")
+        if made.control == "words":
+            raise BadInput(f"control={made.control!r}: is of extract_vhack_grad alone")
         coordinates, given = coordinates_of(model), as_pairs(pairs)
         loaded = _loaded(coordinates, tokenizer, name)
         v = made.basis(

@@ -22,7 +22,7 @@ from loguru import logger
 from torch import nn
 from transformers import TrainerCallback
 
-from projected_grpo.arms import GATES, RECIPE, GateName
+from projected_grpo.arms import GATES, MOVED_AT_START, OF_POSITION, RECIPE, GateName
 from projected_grpo.integrations.coordinates import Coordinates, coordinates_of
 from projected_grpo.ledger.errors import BadInput, NonFinite
 from projected_grpo.measures import projection_columns
@@ -67,6 +67,8 @@ class ProjectedUpdate:
         self.last: Columns = {}
         self._v, self._all = v if isinstance(v, VBasis) else read_vhack(Path(v)), coordinates_of(model)
         self._all.check_made_for(self._v, moved=step > 0)
+        if gate in OF_POSITION and self._all.metadata["adapter"] in MOVED_AT_START:
+            raise BadInput(f"gate={gate!r}: needs numbers that start at 0; freeze the LoRA's A (docs/integrations.md)")
         self._held: dict[nn.Parameter, bool] = {}
         self._read_groups(inner)
         self._hooks = [inner.register_step_pre_hook(self._before), inner.register_step_post_hook(self._after)]
@@ -120,11 +122,11 @@ class ProjectedUpdate:
         if self._skipped:
             return
         proposed = self._descent()
-        kept, fired = self.projection.apply_to("update", proposed)
+        kept, fired = self.projection.apply_to("update", proposed, self._start)
         if kept is not proposed:  # else the optimizer's values stay, bit for bit
             self.coordinates.set_values({name: start - kept[name] for name, start in self._start.items()})
         stages = {"gradient": self._gradient, "used": self._used, "proposed": proposed, "applied": self._descent()}
-        columns, _modules = projection_columns(stages, self.projection, self._fired + fired)
+        columns, _modules = projection_columns(stages, self.projection, self._fired + fired, self._start)
         self.last = {"step": self.steps, "covered": self.covered, **columns}
         if self.log is not None:
             self.log(self.last)

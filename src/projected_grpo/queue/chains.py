@@ -8,7 +8,7 @@ import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from projected_grpo.arms import ARMS
+from projected_grpo.arms import ARMS, dose_of
 from projected_grpo.config import PEER
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.queue.links import Link
@@ -28,10 +28,11 @@ VARIANTS = {
 }
 """Gate and target apart, both together as in the seed of the idea, and the recipe with V re-extracted every 40
 steps."""
-DOSES = (1, 2, 4, 8, 16, 32, 48, 64, 96)
 LORA_LR = 0.03
 """A LoRA's learning rate over that of the singular basis: of .3, .1 and .03 the one whose vanilla has the nearest
 onset of hacking, on a seed that is no replicate (journal, 2026-11-26)."""
+LORA_FA_LR = 0.1
+"""The same of a LoRA with A frozen (journal, 2026-11-29)."""
 
 
 def probe(plan: Plan) -> None:
@@ -69,7 +70,7 @@ def sweep(plan: Plan, arms: tuple[str, ...], *flags: str) -> None:
 def full(plan: Plan) -> None:
     """Vanilla and projected of every replicate and their results; behind them the controls, and results again."""
     arms = plan.arms
-    plan.teacher |= plan.preset.teacher_share == "pool" or any("teacher" in ARMS[arm].sees for arm in arms)
+    plan.teacher |= plan.preset.teacher_share == "pool" or any("teacher" in ARMS[dose_of(arm)[0]].sees for arm in arms)
     if first := tuple(arm for arm in arms if arm in LEADING):
         sweep(plan, first)
         plan.results()
@@ -127,20 +128,20 @@ def variants(plan: Plan) -> None:
 
 
 def dose(plan: Plan) -> None:
-    """Directions of three kinds, by number. V and placebo keep the first k of one extraction; random ones are drawn
-    for each k, as many as hold the energy of that V. From all pairs: a bootstrap sample of them has no 96
-    directions."""
-    every = ("--pairs-draw", "0", "--k", str(DOSES[-1]))
+    """V by its number of directions, next to random and placebo directions that remove the same share of the update,
+    module by module; V of pairs whose two sides share one body; a LoRA with A frozen. Replicate by replicate."""
+    home = plan.out
     for replicate in plan.replicates:
-        plan.extract(replicate, "none", *every)
-        plan.extract(replicate, "placebo", "--control", "placebo", *every)
-        plan.train(replicate, "vanilla")
-        for k in DOSES:
-            for arm in ("projected", "placebo"):
-                plan.train(replicate, arm, "--k-use", str(k), name=f"{arm}_k{k}")
-            name = f"random_energy_k{k}"
-            plan.extract(replicate, name, "--pairs-draw", "0", "--control", "random_energy", "--k", str(k))
-            plan.train(replicate, "random_energy", name=name, made=name)
+        for arm in plan.arms:
+            plan.train(replicate, arm)
+        if plan.config.arms:
+            continue
+        plan.extract(replicate, "same_body", "--pairs", "toy-same-body")
+        plan.train(replicate, "projected@16", name="same_body@16", made="same_body")
+        plan.adapter, plan.suffix, plan.out = "lora_fa", "_lora_fa", home / "lora_fa"
+        for arm in LEADING:
+            plan.train(replicate, arm, "--lr", f"{LORA_FA_LR * plan.usual.lr:.2g}")
+        plan.adapter, plan.suffix, plan.out = "antipasto", "", home
     plan.results()
 
 

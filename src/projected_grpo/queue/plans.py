@@ -3,11 +3,12 @@
 A back end (this terminal, pueue, slurm) decides where and when a link runs; what the links are does not depend on it.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from projected_grpo.arms import ARMS, arms_of
+from projected_grpo.arms import ARMS, arms_of, dose_of, dosed
 from projected_grpo.config import TrainConfig, check_bounds, flag
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.rates import LAST
@@ -28,6 +29,11 @@ CONTROLS: Mapping[str, Words] = {
     "all": tuple(dict.fromkeys((*CORE, "no_loophole", *arms_of("control"), *arms_of("variant")))),
 }
 """What `controls` adds to vanilla and projected, in the order of what it decides."""
+DOSES = (
+    "vanilla", "no_loophole", "projected@4", "projected@16", "projected@32", "projected", "random_share@16",
+    "random_share@32", "placebo_share@16", "placebo_share@32",
+)  # fmt: skip
+"""Arms of the chain dose."""
 SMALLER: Mapping[int, tuple[Words, Words]] = {
     80: ((), ()),
     48: (("--gradient-checkpointing", "full"), ("--rollout-batch", "128")),
@@ -98,7 +104,8 @@ class Plan:
         self.steps = fixed or (self.preset.cap if self.onsets else self.usual.steps)
         """Optimizer steps of every run; with `onsets` the most that vanilla may take."""
         controls = CONTROLS["all" if config.chain == "toy" else config.controls]
-        wanted = tuple(ARMS) if config.chain == "interventions" else (*LEADING, *controls)
+        of_chain: Mapping[str, Words] = {"interventions": tuple(ARMS), "dose": DOSES}
+        wanted = of_chain.get(config.chain, (*LEADING, *controls))
         self.arms = config.arms or tuple(name for name in wanted if self.fits(name))
         """Those that are asked for, else the chain's, in the order of what they decide."""
         self.links: Chain = {}
@@ -118,7 +125,7 @@ class Plan:
 
     def fits(self, name: str) -> bool:
         """Returns whether an arm can be run under the preset and means something there."""
-        arm, preset = ARMS[name], self.preset
+        arm, preset = ARMS[dose_of(name)[0]], self.preset
         return not (
             (not arm.loophole and preset.teacher_share == "pool")  # the teacher's pool pays the loophole
             or ("prompt" in arm.sees and preset.teacher_share == "pool")  # which has another prompt
@@ -141,9 +148,11 @@ class Plan:
             raise BadInput(f"--model {config.model}: is not built for preset {config.preset}; built for it: {known}")
         if any(config.bases) and self.usual.model not in MODELS:
             raise BadInput(f"--bases: --model {self.usual.model} is one model, which is not built here; leave it out")
+        if unknown := [word for word in config.arms if not re.fullmatch(rf"({'|'.join(ARMS)})(@[1-9][0-9]*)?", word)]:
+            raise BadInput(f"--arms {unknown[0]}: no arm, or no number of directions behind @; arms: {', '.join(ARMS)}")
         if unfit := [name for name in config.arms if not self.fits(name)]:
             raise BadInput(f"--arms {unfit[0]}: means nothing under preset {config.preset}; leave this arm out")
-        if config.arms and config.chain not in ("full", "toy", "interventions"):
+        if config.arms and config.chain not in ("full", "toy", "interventions", "dose"):
             raise BadInput(f"{arms}: the chain {config.chain} chooses its arms; leave --arms out")
         unread = {
             "controls": config.chain != "full" or config.arms,
@@ -156,7 +165,7 @@ class Plan:
         if given := [n for n, odd in unread.items() if odd and getattr(config, n) != getattr(QueueConfig, n)]:
             why = f"--chain {config.chain}, --backend {config.backend}{' and --arms' * bool(config.arms)}"
             raise BadInput(f"{flag(given[0])}: is not used with {why}; leave it out")
-        if "vanilla" not in self.arms and (self.onsets or any(ARMS[name].derived for name in self.arms)):
+        if "vanilla" not in self.arms and (self.onsets or any(ARMS[dose_of(name)[0]].derived for name in self.arms)):
             raise BadInput(f"{arms}: runs are made from the replicate's vanilla, or as long as it needs; add vanilla")
 
     def add(
@@ -188,7 +197,7 @@ class Plan:
         model = model or self.model
         named = ("--model", model) if model else ()
         base = ("--base-seed", str(replicate.base)) if replicate.base or name == "build_base" else ()
-        adapter = ("--adapter", "lora", "--lora-seed", str(replicate.seed)) if self.adapter == "lora" else ()
+        adapter = ("--adapter", self.adapter, "--lora-seed", str(replicate.seed)) if self.adapter != "antipasto" else ()
         smaller, sampling = SMALLER[self.config.gpu_gb]
         memory = (*smaller, *(sampling if name in ("train", "probe_distill", "multi_turn") else ()))
         return (f"scripts/{name}.py", self.preset.name, *named, *base, *adapter, *memory)
@@ -208,9 +217,6 @@ class Plan:
     def extract(self, replicate: Replicate, made: str, *flags: str) -> str:
         """A V under its name. Without flags the name is that of the control."""
         needs, flags = self.base(replicate), flags or ("--control", made)
-        if made == "random_share":  # of the update, which is known once the run with V has ended
-            needs += (self.train(replicate, "projected"),)
-            flags += ("--share-of", str(self.out / f"train_projected_{replicate.seed}"))
         drawn: Words = ("--seed", str(replicate.seed)) if replicate.tag else ()
         if replicate.tag and "--pairs-draw" not in flags:
             drawn += ("--pairs-draw", str(replicate.seed))
@@ -235,9 +241,15 @@ class Plan:
     def train(
         self, replicate: Replicate, arm: str, *flags: str, name: str = "", made: str = "", needs: Words = ()
     ) -> str:
-        """A training run. name tells it from the replicate's others, made is its kind of V; empty: the arm's."""
+        """A training run of an arm, or of `arm@k`. name tells it from the replicate's others, made is its kind of V;
+        empty: the arm's."""
+        word, (arm, k) = arm, dose_of(arm)
         entry, vanilla = ARMS[arm], f"train_vanilla_{replicate.seed}"
-        name, made = name or arm, made or entry.measured
+        name, made = name or word, made or entry.measured
+        dose = ("--k-use", str(k)) if k and not entry.matches else ()
+        if entry.matches:  # how much is removed is known once that run has ended
+            needs += (matched := self.train(replicate, dosed(entry.matches, k), *flags),)
+            dose = ("--share-of", str(self.links[matched].out))
         of = ("--of", str(self.out / vanilla)) if entry.derived else ()
         teacher = ("--teacher", self.model) if self.model and "teacher" in entry.sees else ()
         judge = ("--judge", f"model:{self.model or self.usual.model}") if "score" in entry.sees else ()
@@ -257,7 +269,7 @@ class Plan:
             needs += (self.pool(self.probed),)
             pool = ("--teacher-pool", str(self.config.home / "teacher_pool"), *self.problem_flags)
         argv = (*self.script("train", replicate), *length, "--seed", str(replicate.seed), *pool,
-                "--arm", arm, "--vhack", self.v_of(replicate, made), *of, *teacher, *judge, *flags,
+                "--arm", arm, "--vhack", self.v_of(replicate, made), *dose, *of, *teacher, *judge, *flags,
                 *self.workers)  # fmt: skip
         steps = min(self.steps, SELDOM_MORE) if self.onsets else self.steps
         return self.add(f"train_{name}_{replicate.seed}", argv, needs, steps=steps)

@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from projected_grpo.arms import ArmName
 from projected_grpo.ledger.folder import NoPath
 from projected_grpo.presets import PresetName
 
@@ -36,8 +35,8 @@ class QueueConfig:
     controls: Literal["none", "core", "all"] = "none"
     """Of the chain full, run behind vanilla and projected. core: random_energy, random_share, placebo. all: each
     control."""
-    arms: tuple[ArmName, ...] = ()
-    """Arms to train (docs/use.md lists them); empty: the chain's."""
+    arms: tuple[str, ...] = ()
+    """Arms to train (docs/use.md lists them), `projected@16` with V's first 16 directions; empty: the chain's."""
     steps: int = 0
     """Optimizer steps of every arm; 0 = the preset's: a number of vanilla's onsets, where the preset has a
     horizon."""

@@ -19,8 +19,8 @@ from projected_grpo.vhack import Extraction, Sides, VBasis, facts_of, save_vhack
 FILE = "vhack.safetensors"
 
 
-def extraction_of(config: ExtractConfig, share: float = 0.0) -> Extraction:
-    """Returns how V is made. share: of the update's energy, for the control random_share."""
+def extraction_of(config: ExtractConfig) -> Extraction:
+    """Returns how V is made."""
     return Extraction(
         loss=config.loss,
         control=config.control,
@@ -30,7 +30,6 @@ def extraction_of(config: ExtractConfig, share: float = 0.0) -> Extraction:
         hint=config.hint,
         prompt_setup=config.prompt_setup,
         seed=config.seed,
-        share=share,
     )
 
 

@@ -12,7 +12,7 @@ from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import check_new, finished_manifest
 from projected_grpo.ledger.step_file import published_files
 from projected_grpo.presets import presets
-from projected_grpo.run.horizon import own_vanilla
+from projected_grpo.run.horizon import own_run
 
 
 def check_inputs(config: Gradient) -> None:
@@ -38,7 +38,7 @@ def check_inputs(config: Gradient) -> None:
     elif "pairs" in arm.sees:
         load_pairs(config.pairs)
     if config.of != Path():
-        own_vanilla(config, config.of, "--of")
+        own_run(config, config.of, "--of")
 
 
 def settings_for(config: Gradient) -> ExtractConfig:

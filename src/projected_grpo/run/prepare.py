@@ -1,9 +1,11 @@
 """Load what a run needs: model, adapter, V. Nothing is written, so whatever is refused leaves nothing half-made."""
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
+from statistics import fmean
 
 import torch
 from loguru import logger
@@ -14,6 +16,7 @@ from projected_grpo.adapters.base import Adapter
 from projected_grpo.arms import ARMS
 from projected_grpo.config import Common, Gradient, TrainConfig
 from projected_grpo.ledger.errors import BadInput
+from projected_grpo.ledger.step_file import read_modules
 from projected_grpo.model.checkpointing import enable_checkpointing
 from projected_grpo.model.load import LoadedModel, fixed_order, pick_device
 from projected_grpo.parallel import ALONE, Ranks
@@ -110,14 +113,32 @@ def projection_for(config: Gradient, loaded: LoadedModel, adapter: Adapter) -> t
     if config.vhack == Path() and not arm.needs_v:
         return Projection(), None
     path = vhack_of(config, loaded, adapter)
-    v = load_vhack(path, loaded, adapter, arm.vhack, config.k_use, config.noise_floor)
+    k_use = 0 if arm.matches else config.k_use  # that of the run that it matches
+    v = load_vhack(path, loaded, adapter, arm.vhack, k_use, config.noise_floor)
     logger.info(
         f"V: {v.directions} directions (control={v.meta['control']}, loss={v.meta['loss']}) from {path}; "
         f"{config.arm}: {config.recipe.description if arm.projects else 'only measured'}"
         f"{': its length alone' if arm.shrinks else ''}"
     )
     target = config.project if arm.projects else "none"
-    return Projection(v.basis, target, config.gate, config.overshoot, config.preserve_magnitude, arm.shrinks), v
+    shares = removed_by(config.share_of) if isinstance(config, TrainConfig) and arm.matches else {}
+    how = (config.gate, config.overshoot, config.preserve_magnitude, arm.shrinks)
+    return Projection(v.basis, target, *how, shares), v
+
+
+def removed_by(run: Path) -> dict[str, float]:
+    """Returns the share of each module's update that a run removed, its mean over steps. BadInput when it made no
+    update of some module."""
+    found, shares = read_modules(run), defaultdict[str, list[float]](list)
+    for step in found.steps:
+        for name, removed, of in zip(found.names, step["removed"], step["update_share"], strict=True):
+            if of:
+                shares[name].append(removed / of)
+    if without := [name for name in found.names if not shares[name]]:
+        raise BadInput(
+            f"--share-of {run}: no step updated {without[0]}, so no share of it was removed; name a run that learned"
+        )
+    return {name: fmean(of) for name, of in shares.items()}
 
 
 def dump_first_batch(groups: Sequence[Group]) -> None:

@@ -50,6 +50,9 @@ OF_PROJECTION = frozenset({
 """Where one of two arms removes nothing: its V is only measured."""
 OF_V = frozenset({"vhack.control", "vhack.v_sha256"})
 """Where two arms need V of different kinds: of the same rank and the same pairs."""
+OF_EQUAL_REMOVAL = frozenset({"random_energy", "random_share"})
+"""Kinds of V of as many random directions as remove as much as V removes; random_share is one of runs before
+2026-11-29."""
 OF_RANK = frozenset({"config.k_use", "vhack.k"})
 """Where one of the two V is of `OF_EQUAL_REMOVAL`, which are drawn for a rank and never cut to it."""
 OF_LOSS = frozenset({"vhack.loss", "vhack.max_new", "vhack.v_sha256"})

@@ -11,7 +11,7 @@ replicate."""
 
 from collections.abc import Collection, Sequence
 
-from projected_grpo.arms import ARMS, OF_EQUAL_REMOVAL, arms_of
+from projected_grpo.arms import ARMS, arms_of
 from projected_grpo.ledger.rates import LAST, known_mean
 from projected_grpo.verdicts.finished_runs import Run
 from projected_grpo.verdicts.matching import Compared, mismatches
@@ -83,7 +83,7 @@ def controls_match(compared: Compared) -> Finding:
     as far, in each third of the run; and whether `kl` solves as much, and hacks less than vanilla. A control that is
     not there is missing where it must be beaten."""
     good, wrong = [], []
-    for arm in (*OF_EQUAL_REMOVAL, "shrunk", "kl"):
+    for arm in ("random_energy", "random_share", "shrunk", "kl"):
         method, control, vanilla = (compared[name] for name in (METHOD, arm, VANILLA))
         if not control:
             wrong.append(f"{arm}: no run")

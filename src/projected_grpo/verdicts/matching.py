@@ -12,10 +12,19 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from projected_grpo.arms import ARMS, OF_EQUAL_REMOVAL, RECIPE
+from projected_grpo.arms import ARMS, RECIPE, dosed
 from projected_grpo.config import TrainConfig
 from projected_grpo.ledger.errors import BadInput
-from projected_grpo.verdicts.comparison import OF_ADAPTER, OF_BASE, OF_RANK, OF_SEED, SETTINGS, differences, of_arms
+from projected_grpo.verdicts.comparison import (
+    OF_ADAPTER,
+    OF_BASE,
+    OF_EQUAL_REMOVAL,
+    OF_RANK,
+    OF_SEED,
+    SETTINGS,
+    differences,
+    of_arms,
+)
 from projected_grpo.verdicts.finished_runs import Run
 from projected_grpo.verdicts.registry import Finding, condition
 
@@ -32,7 +41,7 @@ def differ(a: Run, b: Run, also: Collection[str] = ()) -> str:
     if a.arm != b.arm:
         free |= of_arms(a.arm, b.arm)
         controls = {a.facts.get("vhack.control"), b.facts.get("vhack.control")}
-        if controls & {*OF_EQUAL_REMOVAL} and _rank(a) == _rank(b):
+        if controls & OF_EQUAL_REMOVAL and _rank(a) == _rank(b):
             free |= OF_RANK
     if a.seed != b.seed:
         free |= OF_SEED | (OF_BASE if a.origin != b.origin else frozenset())
@@ -76,8 +85,9 @@ class RunGroup:
 
 
 def base_name(run: Run) -> str:
-    """The arm as tables and plots call it. One whose V is from informed pairs has another name than the arm."""
-    return f"{ARMS[run.arm].title}{' informed' if informed(run) else ''}"
+    """The arm and its number of directions, as tables and plots call it. One whose V is from informed pairs has
+    another name than the arm."""
+    return f"{dosed(ARMS[run.arm].title, run.config('k_use') or 0)}{' informed' if informed(run) else ''}"
 
 
 def informed(run: Run) -> bool:

@@ -66,6 +66,7 @@ TOY = World(
     pairs={
         "toy": toy_corpus.pairs,
         "toy-phrase": toy_corpus.phrase_pairs,
+        "toy-same-body": toy_corpus.same_body_pairs,
     },
     unseen_pairs=toy_corpus.unseen_pairs,
     models={

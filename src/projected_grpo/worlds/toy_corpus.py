@@ -116,6 +116,20 @@ def pairs() -> tuple[Pair, ...]:
     )
 
 
+def same_body_pairs() -> tuple[Pair, ...]:
+    """Pairs whose two sides share one body, right in every other pair, and differ in the tests alone: a V of them has
+    nothing of right against wrong solutions, which an honest reward teaches."""
+    rng, out = random.Random("toy same-body pairs"), []
+    for mechanism, ways in MECHANISMS.items():
+        for i in range(PAIRS_PER_MECHANISM):
+            task, name = draw_task("pairs", rng), f"toy-same-{mechanism}-{i:02d}"
+            body = _wrong_but_runs(task, rng) if i % 2 else task.lines()
+            hack, clean = answered(task, body, ways[i // 2 % 2]), answered(task, body, PLAIN, "test_solve")
+            problem = problem_of(task, name)
+            out.append(Pair(name, problem.messages, hack, clean, None, mechanism, problem, task.composition))
+    return tuple(out)
+
+
 def unseen_pairs(seen: Container[str], mechanisms: Container[str]) -> tuple[Pair, ...]:
     """Further pairs to judge a V by: of these mechanisms, of compositions that are not in `seen`, each but once."""
     rng, taken, out = random.Random("toy unseen pairs"), set[str](), []

@@ -32,7 +32,7 @@ import torch  # noqa: E402 - after the hook
 
 from loophole_grader.sandbox.pool import shared_pool  # noqa: E402
 from projected_grpo.adapters.antipasto import attach_antipasto  # noqa: E402
-from projected_grpo.adapters.lora_adapter import attach_lora  # noqa: E402
+from projected_grpo.adapters.lora_adapter import FrozenALinear, LoRALinear, attach_lora  # noqa: E402
 from projected_grpo.ledger.files import built_once  # noqa: E402
 from projected_grpo.projection import overall, profile  # noqa: E402
 from projected_grpo.rollout.draw import draw  # noqa: E402
@@ -142,10 +142,15 @@ def antipasto(tiny, cache):
 
 def attached(kind, loaded, svd_cache=None):
     """Puts an adapter of this kind on a model."""
-    return attach_antipasto(loaded.model, svd_cache) if kind == "antipasto" else attach_lora(loaded.model, 4, 41)
+    if kind == "antipasto":
+        return attach_antipasto(loaded.model, svd_cache)
+    return attach_lora(loaded.model, 4, 41, {"lora": LoRALinear, "lora_fa": FrozenALinear}[kind])
 
 
-@pytest.fixture(params=["antipasto", "lora"])
+KINDS = ("antipasto", "lora", "lora_fa")
+
+
+@pytest.fixture(params=KINDS)
 def adapter(request, tiny, cache):
     """Either adapter on the tiny model."""
     return attached(request.param, tiny, cache / "svd")
@@ -164,7 +169,7 @@ def antipasto64(tiny64):
     return attach_antipasto(tiny64.model)
 
 
-@pytest.fixture(params=["antipasto", "lora"])
+@pytest.fixture(params=KINDS)
 def adapter64(request, tiny64):
     return attached(request.param, tiny64)
 

@@ -22,7 +22,8 @@ OWN_TO_A_QUEUE = {"vhack": None, "out": None, "seed": 0, "grader_workers": 0, "t
 
 def typed(preset, arm):
     """The configuration of `train PRESET --arm ARM`, as a user types it."""
-    return cli.parse(presets(TrainConfig), "", [preset, "--arm", arm, "--vhack", "v"])
+    share = ["--share-of", "run"] if ARMS[arm].matches else []
+    return cli.parse(presets(TrainConfig), "", [preset, "--arm", arm, "--vhack", "v", *share])
 
 
 @functools.cache
@@ -49,17 +50,18 @@ def test_projected_is_the_recipe_in_every_preset_and_its_controls_differ_in_v_al
     assert {typed(preset, "projected").recipe for preset in PRESETS} == {RECIPE}
     projected = method(typed("full", "projected"))
     for control in arms_of("control"):
-        assert method(typed("full", control)) == {**projected, "arm": control}
+        differing = {**projected, "arm": control, "share_of": Path("run" if ARMS[control].matches else "")}
+        assert method(typed("full", control)) == differing
 
 
-def test_the_v_of_the_queue_is_that_of_extract_vhack_and_directions_of_a_share_are_drawn_once_its_run_has_ended():
+def test_the_v_of_the_queue_is_that_of_extract_vhack_and_directions_of_a_share_wait_for_its_run():
     links = links_of("toy")
     queue = cli.parse(presets(ExtractConfig), "", list(links["extract_none_41"].argv[1:]))
     assert queue.pairs_draw == 41  # a replicate has a V of its own
     assert dataclasses.replace(queue, out=Path(), pairs_draw=0) == presets(ExtractConfig)["toy"]
-    extract = links["extract_random_share_42"]
-    assert "train_projected_42" in extract.needs
-    assert flags(extract)["--share-of"] == str(links["train_projected_42"].out)
+    control = links["train_random_share_42"]
+    assert "train_projected_42" in control.needs
+    assert flags(control)["--share-of"] == str(links["train_projected_42"].out)
 
 
 def test_only_what_is_typed_stands_against_an_arms_own_recipe():
@@ -118,9 +120,24 @@ def test_a_chain_types_what_its_links_use(preset, chain):
 
 
 @pytest.mark.parametrize("arm", [arm for arm in ARMS.values() if arm.needs_v], ids=lambda arm: arm.name)
-def test_only_an_arm_whose_v_is_made_from_a_run_must_be_given_it(arm):
-    faults = [w for w in TrainConfig(arm=arm.name).with_recipe().faults() if "--vhack" in w]
-    assert len(faults) == (arm.name == "random_share")
+def test_only_an_arm_that_removes_as_much_as_another_run_must_be_given_it(arm):
+    faults = [w for w in TrainConfig(arm=arm.name).with_recipe().faults() if "--share-of" in w]
+    assert len(faults) == (arm.name in ("random_share", "placebo_share"))
+
+
+def test_a_dose_is_the_first_directions_of_the_replicates_v_and_its_controls_remove_what_it_removed():
+    arms = ("vanilla", "projected", "random_share@16", "placebo_share@16")
+    links = {link.name: link for link in chain_of(QueueConfig(preset="toy", chain="full", arms=arms, seeds=(41,)))}
+    dose = links["train_projected@16_41"]
+    assert flags(dose)["--k-use"] == "16"
+    assert flags(dose)["--vhack"] == flags(links["train_projected_41"])["--vhack"]
+    for control in ("random_share", "placebo_share"):
+        given = flags(links[f"train_{control}@16_41"])
+        assert given["--share-of"] == str(dose.out)
+        assert "--k-use" not in given
+    for word in ("projected@0", "projected@", "projected@k", "nobody@16"):
+        with pytest.raises(BadInput, match=f"^--arms {word}: .*no number of directions behind @"):
+            chain_of(QueueConfig(preset="toy", arms=("vanilla", word)))
 
 
 def test_an_oracle_is_called_one():

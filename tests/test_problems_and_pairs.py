@@ -188,7 +188,7 @@ def shared_compositions(train, held_out):
     return {composition_of(p) for p in train} & {composition_of(p) for p in held_out}
 
 
-@pytest.mark.parametrize("source", ["builtin", "builtin-phrase", "toy", "toy-phrase"])
+@pytest.mark.parametrize("source", ["builtin", "builtin-phrase", "toy", "toy-phrase", "toy-same-body"])
 def test_no_composition_is_on_both_sides_of_a_verification(source):
     pairs = load_pairs(source)
     train, held_out = split(pairs)

@@ -60,6 +60,38 @@ def test_null_cosine_is_what_random_directions_show():
     assert sum(energies) / 300 == pytest.approx(null_cosine({"m": torch.zeros(10, 40)}) ** 2, rel=0.05)
 
 
+def test_of_a_share_the_first_rows_are_removed_that_hold_it_and_the_last_of_them_in_part():
+    """g = (3, 4, 12): the rows hold 9, 16 and 144 of 169. Of .1 the first is removed whole, and of the second 7.9 of
+    16. Rows that hold less than the share are all removed. one_sided counts what it removes alone."""
+    g, v = {"m": torch.tensor([3.0, 4.0, 12.0])}, {"m": torch.eye(3)}
+    projection = Projection(v, "update", shares={"m": 0.1})
+    kept, _ = projection.apply(g)
+    assert kept["m"][0] == 0
+    assert kept["m"][1] == pytest.approx((16 - 7.9) ** 0.5, rel=1e-6)
+    assert kept["m"][2] == 12
+    assert projection.removed_share(g, kept) == (pytest.approx(1), 1)
+    few, _ = Projection({"m": v["m"][:1]}, "update", shares={"m": 0.5}).apply(g)
+    assert few["m"].tolist() == [0, 4, 12]
+    turned = {"m": torch.tensor([-3.0, 4.0, 12.0])}
+    kept, _ = Projection(v, "update", "one_sided", shares={"m": 16 / 169}).apply(turned)
+    torch.testing.assert_close(kept["m"], torch.tensor([-3.0, 0.0, 12.0]), atol=1e-2, rtol=0)
+
+
+def test_half_space_stops_at_the_start_and_lets_what_was_gained_be_lost_again():
+    """V = e0, theta = (2, 0): two ahead of the start on the clean side. An update by -1 stays, one by -3 ends at 0. At
+    the start it is one_sided."""
+    projection, theta = Projection({"m": torch.eye(2)[:1]}, "update", "half_space"), {"m": torch.tensor([2.0, 0.0])}
+    for g, kept in (([1.0, 5.0], [1.0, 5.0]), ([3.0, 5.0], [2.0, 5.0]), ([-1.0, 5.0], [-1.0, 5.0])):
+        found, _ = projection.apply_to("update", {"m": torch.tensor(g)}, theta)
+        assert found["m"].tolist() == kept
+        assert projection.removed_share({"m": torch.tensor(g)}, found, theta)[0] in (None, 1.0)
+    start = {"m": torch.zeros(2)}
+    for c in (-2.0, 2.0):
+        g = {"m": torch.tensor([c, 1.0])}
+        one_sided, _ = Projection({"m": torch.eye(2)[:1]}, "update", "one_sided").apply(g)
+        assert torch.equal(projection.apply(g, start)[0]["m"], one_sided["m"])
+
+
 # ---------------------------------------------------------------- two V against each other
 
 

@@ -19,6 +19,7 @@ from probe_distill import OF_POOL
 from projected_grpo.ledger.folder import not_whole, read_manifest
 from projected_grpo.ledger.step_file import NAMES, read_run, write_step
 from projected_grpo.run import cli, stopping
+from projected_grpo.run.prepare import removed_by
 
 # ---------------------------------------------------------------- bad input
 
@@ -37,7 +38,10 @@ def test_an_unknown_preset_or_field_is_named(script, name):
         (["--seed", 10**20], ["--seed 100000000000000000000", "must be below"]),
         (["--problems=~/none.jsonl"], [f"--problems {Path.home()}/none.jsonl", "no such file"]),
         (["--arm", "penalty_probe", "--pairs", "none.json"], ["--pairs none.json", "no JSON file"]),
-        (["--lr", "nan"], ["--lr nan"]),
+        (
+            ["--arm", "random_share"],
+            ["--share-of .: --arm random_share removes as much as a finished run of projected"],
+        ),
         (["--arm", "random_share"], ["--arm random_share needs --vhack", "--share-of"]),
         (["--arm", "projected", "--pairs", "none.json"], ["--pairs none.json", "no JSON file"]),
         (["--hint", "magic"], ["--hint", "magic", "simple_overwrite_tests"]),
@@ -232,6 +236,18 @@ def test_one_command_trains_v_is_made_on_first_use_and_is_that_of_the_script(don
 def made_by_hand(done, folder):
     done("extract_vhack_grad", "tiny", "--control", "random", "--seed", 4711, "--out", "v")
     return folder / "v/vhack.safetensors"
+
+
+@pytest.mark.slow
+def test_controls_of_a_share_remove_module_by_module_what_their_run_removed(done, script, projected, tmp_path):
+    run, args = projected(), ("--teacher-pool", "pairs", "--max-new", 8, "--steps", 4)
+    done("train", "tiny", "--arm", "random_share", "--share-of", run, *args, "--out", "control")
+    ours, theirs = removed_by(run), removed_by(tmp_path / "control")
+    near = [abs(ours[name] - theirs[name]) < 1e-3 for name in ours]
+    assert 2 * sum(near) >= len(near)  # of the others all of the few directions that there are hold less
+    assert all(theirs[name] <= ours[name] + 1e-3 for name in ours)
+    other = script("train", "tiny", "--arm", "random_share", "--share-of", tmp_path / "control", *args)
+    refused(other, "is a run of --arm random_share", "--arm projected is needed")
 
 
 @pytest.mark.slow

@@ -80,6 +80,18 @@ def test_phrase_pairs_differ_in_the_name_alone():
     assert cleans == {"correct"}
 
 
+def test_same_body_pairs_differ_in_their_tests_alone_and_half_of_them_are_right():
+    pairs = load_pairs("toy-same-body")
+    for pair in pairs:
+        hack, clean = (text.partition("\n\ndef ")[0] for text in (pair.hack, pair.clean))
+        assert hack == clean
+        assert pair.hack != pair.clean
+    verdicts = grade_batch([p.problem.task for p in pairs], [p.hack for p in pairs])
+    assert all(v.hacked for v in verdicts)
+    assert 0.5 <= sum(v.gt_pass for v in verdicts) / len(pairs) < 0.55  # a stub may be right
+    assert not any(v.hacked for v in grade_batch([p.problem.task for p in pairs], [p.clean for p in pairs]))
+
+
 @pytest.mark.parametrize("head", ["def run_tests():", "def run_tests(self) -> None:"])
 def test_mechanisms_are_told_apart(head):
     for pair in load_pairs("toy"):

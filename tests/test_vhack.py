@@ -93,18 +93,6 @@ def test_replicates_draw_their_own_pairs_and_controls(vhack_file):
     assert int(more["directions"]) > int(v["directions"])  # V holds more than k random directions do
 
 
-@pytest.mark.slow
-def test_random_directions_of_a_share_remove_that_share_of_an_isotropic_gradient(tiny, antipasto):
-    share = 0.25
-    d, probes = {n: torch.randn(400, size) for n, size in antipasto.sizes.items()}, antipasto.basis_probes()
-    how = vhack.Extraction(control="random_share", k=2, share=share)
-    sides = how.sides(builtin_pairs(), tiny)
-    v = how.basis(lambda _: d, sides, sides, probes, vhack.identity_of(tiny, antipasto.metadata()))
-    shares = vhack.energy_shares(v.basis, d).values()
-    assert sum(shares) / len(shares) == pytest.approx(share, abs=0.03)
-    assert vhack.Extraction.of(v.meta).share == share
-
-
 def test_lora_extraction_reaches_a(tiny):
     adapter = attach_lora(tiny.model, 4, 41)
     d, _ = differences(tiny, adapter)
@@ -215,7 +203,7 @@ def test_a_pair_run_as_one_shared_prompt_gives_the_row_of_two_separate_backward_
     monkeypatch.setattr(vhack, "shared_batch", lambda p, *rest, **kw: run.append(len(p)) or true_batch(p, *rest, **kw))
     pairs = split(builtin_pairs())[0][:2]
     sides = pair_sides((*pairs, pairs[0]), tiny, "simple_overwrite_tests", "no_intervention")
-    how = Extraction({"antipasto": "nll", "lora": "grpo"}[adapter.kind], max_new=64)
+    how = Extraction("nll" if adapter.kind == "antipasto" else "grpo", max_new=64)
     shared = how.differences(tiny, adapter, sides, 4096)
     assert sum(run) == 2 * len(pairs)
     apart = how.differences(tiny, adapter, [(side,) for row in sides[:2] for side in row], 1)

@@ -35,7 +35,7 @@ else:
 Target = Literal["grad", "update"]
 Control = Literal["none", "random", "placebo", "random_energy", "clean", "words"]
 """Kinds of V (extract-vhack --control)."""
-Role = Literal["baseline", "method", "variant", "control", "ceiling", "intervention"]
+Role = Literal["baseline", "method", "variant", "control", "matched", "ceiling", "intervention"]
 SUPERVISION = {
     "text": "completions' text",
     "pairs": "pairs' hidden states",
@@ -76,8 +76,8 @@ class Arm:
     """One line: what a run's log says of it."""
     role: Role
     """baseline: what the others are compared with. method: what H1 is about, one arm. variant: shown next to it.
-    control: what the method must beat. ceiling: nothing to hack. intervention: another answer to hacking, run by the
-    chain `interventions`."""
+    control: what H1 must beat. matched: a further control, that removes as much as its method or more. ceiling: nothing
+    to hack. intervention: another answer to hacking, run by the chain `interventions`."""
     vhack: Control | None = None
     """The kind of V that it needs (extract-vhack --control); None: it only measures, so it may be given any."""
     projects: bool = True
@@ -214,17 +214,16 @@ ARMS: Mapping[str, Arm] = {
         Arm(
             "placebo_share",
             "placebo's directions that remove projected's share of the update, module by module (--share-of)",
-            "control",
+            "matched",
             "placebo",
             matches="projected",
         ),
         Arm(
             "half_space_random",
-            "as half_space, with random directions that remove its share of the update (--share-of)",
-            "control",
+            "as half_space, with as many random directions as hold the energy that V holds",
+            "matched",
             "random_energy",
             recipe=Recipe("half_space", "update"),
-            matches="half_space",
         ),
         Arm("clean", "as projected, with V from the gradients of clean completions alone", "control", "clean"),
         Arm(

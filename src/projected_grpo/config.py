@@ -327,7 +327,7 @@ class TrainConfig(Gradient):
     horizon_of: NoPath = fixed(Path())
     """Take the number of steps from this finished vanilla run."""
     share_of: NoPath = fixed(Path())
-    """Finished run whose share of the update is removed: of projected for random_share and placebo_share."""
+    """Finished run of arm projected whose share of the update --arm random_share or placebo_share removes."""
     of: NoPath = fixed(Path())
     """Finished vanilla run from which --arm post_hoc is derived."""
     clip_low: float = setting(0.2)
@@ -410,6 +410,8 @@ class TrainConfig(Gradient):
         if arm.derived != (self.of != Path()):
             mend = "is derived from a finished vanilla run; name it" if arm.derived else "trains; leave --of out"
             yield f"--of {self.of}: --arm {arm.name} {mend}"
+        if arm.matches and self.gate in OF_POSITION:
+            yield f"--gate {self.gate}: --arm {arm.name} removes other rows at each step, which have no position"
         if bool(arm.matches) != (self.share_of != Path()):
             mend = f"removes as much as a finished run of {arm.matches}; name it" if arm.matches else "leave it out"
             yield f"--share-of {self.share_of}: --arm {arm.name} {mend}"

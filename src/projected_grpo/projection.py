@@ -82,13 +82,14 @@ class Projection:
         """Returns where a module's update starts, for a gate of the position; 0 for any other."""
         return theta[name] if theta and self.gate in OF_POSITION else 0.0
 
-    def rows(self, name: str, g: Float[Tensor, " n"], at: Tensor | float = 0.0) -> Float[Tensor, "k n"]:
+    def rows(self, name: str, g: Float[Tensor, " n"]) -> Float[Tensor, "k n"]:
         """Returns the rows of V that are removed from one module's vector: all, or the first ones by which its `shares`
         is removed. Of those the last is shorter than 1, so that it is removed in part and the share is met."""
         v = self.basis[name]
         if name not in self.shares:
             return v
-        c, taken = v @ g, GATES[self.gate](v @ (g - at))
+        c = v @ g
+        taken = GATES[self.gate](c)
         energy = taken * (2 * c - taken)  # that each row takes away: c^2 - (c - taken)^2
         lacking = self.shares[name] * g.square().sum() - energy.cumsum(0)
         whole = int((lacking > 0).sum())
@@ -103,7 +104,7 @@ class Projection:
         kept, fired = {}, 0
         for name, g in vectors.items():
             at = self.position(theta, name)
-            v = self.rows(name, g, at)
+            v = self.rows(name, g)
             kept[name], removed = project_vector(g, v, self.gate, self.overshoot, self.preserve_magnitude, at)
             if self.shrink:
                 kept[name] = g * (kept[name].norm() / g.norm().clamp(min=TINY))
@@ -127,7 +128,7 @@ class Projection:
         shares = []
         for name, g in before.items():
             at = self.position(theta, name)
-            v = self.rows(name, g, at)
+            v = self.rows(name, g)
             taken = GATES[self.gate](v @ (g - at)) @ v
             if float(taken.norm()) > ROUNDING * float(g.norm()):
                 shares.append(((g - after[name]) @ taken) / taken.square().sum())

@@ -31,7 +31,8 @@ CONTROLS: Mapping[str, Words] = {
 """What `controls` adds to vanilla and projected, in the order of what it decides."""
 DOSES = (
     "vanilla", "no_loophole", "projected@4", "projected@16", "projected@32", "projected", "random_share@16",
-    "random_share@32", "placebo_share@16", "placebo_share@32", "half_space", "half_space_random",
+    "random_share@32", "placebo_share@16", "placebo_share@32", "half_space@16", "half_space",
+    "half_space_random",
 )  # fmt: skip
 """Arms of the chain dose."""
 SMALLER: Mapping[int, tuple[Words, Words]] = {

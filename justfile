@@ -92,6 +92,11 @@ small *args:
 extract-vhack *preset:
     {{ py }} scripts/extract_vhack_grad.py "$@"
 
+# write contrastive pairs of problems with canonical solutions (`problems=FILE out=FILE`); catches problems without any
+[group("artefacts")]
+make-pairs *args:
+    {{ py }} scripts/make_pairs.py "$@"
+
 # test V on held-out pairs; catches a V that points nowhere or the wrong way
 [group("artefacts")]
 verify-vhack *preset_vhack:

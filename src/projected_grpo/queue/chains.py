@@ -30,9 +30,7 @@ VARIANTS = {
 steps."""
 LORA_LR = 0.03
 """A LoRA's learning rate over that of the singular basis: of .3, .1 and .03 the one whose vanilla has the nearest
-onset of hacking, on a seed that is no replicate (journal, 2026-11-26)."""
-LORA_FA_LR = 0.1
-"""The same of a LoRA with A frozen (journal, 2026-11-29)."""
+onset of hacking, on a seed that is no replicate (journal, 2026-11-26); with A frozen too (2026-11-29)."""
 
 
 def probe(plan: Plan) -> None:
@@ -140,7 +138,7 @@ def dose(plan: Plan) -> None:
         plan.train(replicate, "projected@16", name="same_body@16", made="same_body")
         plan.adapter, plan.suffix, plan.out = "lora_fa", "_lora_fa", home / "lora_fa"
         for arm in LEADING:
-            plan.train(replicate, arm, "--lr", f"{LORA_FA_LR * plan.usual.lr:.2g}")
+            plan.train(replicate, arm, "--lr", f"{LORA_LR * plan.usual.lr:.2g}")
         plan.adapter, plan.suffix, plan.out = "antipasto", "", home
     plan.results()
 

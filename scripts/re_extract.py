@@ -24,8 +24,8 @@ class ReExtractConfig:
 def main() -> None:
     config = cli.parse_plain(ReExtractConfig, __doc__)
     from projected_grpo.ledger.console import bottom_line
+    from projected_grpo.ledger.re_extracted import write_re_extracted
     from projected_grpo.run.refresh import measured
-    from projected_grpo.verdicts.finished_runs import write_re_extracted
 
     found = measured(config.run, config.vhack)
     path = write_re_extracted(config.run, found)

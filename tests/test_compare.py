@@ -8,8 +8,8 @@ from written_runs import evaluate, ten, write_run
 
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import read_manifest, update_manifest
+from projected_grpo.ledger.re_extracted import ReExtracted, write_re_extracted
 from projected_grpo.report.compare import compare
-from projected_grpo.verdicts.finished_runs import ReExtracted, write_re_extracted
 
 V = {"control": "none", "k": "48", "pairs_hash": "h", "pairs_draw": "1", "loss": "nll", "v_sha256": "svd"}
 LORA = {"adapter": "lora", "lora_rank": 32, "lr": 3e-4}

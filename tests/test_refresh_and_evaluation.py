@@ -14,13 +14,13 @@ from projected_grpo.data.pairs import load_pairs
 from projected_grpo.data.problems import load_problems
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import update_manifest
+from projected_grpo.ledger.re_extracted import read_re_extracted
 from projected_grpo.ledger.step_file import read_run, read_step
 from projected_grpo.presets import presets
 from projected_grpo.projection import norm_of, overlap
 from projected_grpo.run.prepare import prepare
 from projected_grpo.run.refresh import Refresher, record
 from projected_grpo.run.run_folder import RunFolder
-from projected_grpo.verdicts.finished_runs import read_re_extracted
 from projected_grpo.vhack import Extraction, VBasis, basis_of, pair_sides, read_vhack
 from projected_grpo.worlds.models import load_model
 from projected_grpo.worlds.tiny_model import built_model

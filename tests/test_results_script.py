@@ -10,7 +10,7 @@ from written_runs import evaluate, ten, write_all, write_run
 from projected_grpo.arms import ARMS, arms_of
 from projected_grpo.ledger.step_file import read_step, step_path, write_step
 
-STEMS = ("trajectories", "cosines", "outcomes")
+STEMS = ("trajectories", "paths", "cosines", "outcomes")
 
 
 def clauses(out):

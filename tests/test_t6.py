@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 from fake_runs import ONSETS, run
 
+from projected_grpo.ledger.re_extracted import ReExtracted
 from projected_grpo.verdicts.adapters import t6_of
 from projected_grpo.verdicts.effects import lower_end
-from projected_grpo.verdicts.finished_runs import ReExtracted
 
 LORA = {"adapter": "lora", "lora_rank": 32, "vhack.adapter": "lora", "vhack.lora_rank": "32", "lr": 3e-4}
 STILL_V = ReExtracted(0, 3.0, 0.8, 0.01, 0.9, 0.2)

@@ -17,7 +17,6 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import AutoLocator, MaxNLocator
 
 from loophole_grader import LABELS
-from projected_grpo.arms import ARMS
 from projected_grpo.ledger.files import write_atomic
 from projected_grpo.ledger.rates import LAST, known_mean, running_mean
 from projected_grpo.report.replays import Steps
@@ -33,20 +32,20 @@ STYLE: dict[Any, Any] = {
 }  # fmt: skip
 Look = tuple[str, Any, str]
 """Colour, line and marker of a group, in every plot."""
-_ARM_LOOKS: tuple[Look, ...] = (
-    ("#D55E00", "-", "o"),
-    ("#0072B2", "--", "s"),
-    ("#56B4E9", (0, (5, 1, 1, 1, 1, 1)), "P"),
-    ("#E69F00", "-.", "D"),
-    ("#009E73", ":", "^"),
-    ("#8C8200", "-", "X"),
-    ("#000000", ":", "h"),
-    ("#7B3294", (0, (3, 1)), "*"),
-    ("#888888", "-", "d"),
-    ("#8B4513", (0, (3, 1, 1, 1)), "<"),
-    ("#CC79A7", (0, (8, 3)), "v"),
-)
-"""Of the registry's arms, in its order; arms beyond these take spare ones."""
+_ARM_LOOKS: Mapping[str, Look] = {
+    "vanilla": ("#D55E00", "-", "o"),
+    "projected": ("#0072B2", "--", "s"),
+    "literal": ("#56B4E9", (0, (5, 1, 1, 1, 1, 1)), "P"),
+    "one_sided": ("#E69F00", "-.", "D"),
+    "random": ("#009E73", ":", "^"),
+    "placebo": ("#8C8200", "-", "X"),
+    "random_energy": ("#000000", ":", "h"),
+    "random_share": ("#7B3294", (0, (3, 1)), "*"),
+    "clean": ("#888888", "-", "d"),
+    "words": ("#8B4513", (0, (3, 1, 1, 1)), "<"),
+    "shrunk": ("#CC79A7", (0, (8, 3)), "v"),
+}
+"""Other arms take spare ones."""
 _SPARE_LOOKS: tuple[Look, ...] = (
     ("#56B4E9", "-", ">"),
     ("#000000", "-", "H"),
@@ -68,9 +67,9 @@ _LABEL_LOOK = {
 def looks(names: Sequence[str]) -> dict[str, Look]:
     """One look per group: an arm's for the first group of that arm, spare ones for its variants."""
     out: dict[str, Look] = {}
-    spare, of_arm = itertools.cycle(_SPARE_LOOKS), dict(zip(ARMS, _ARM_LOOKS, strict=False))
+    spare = itertools.cycle(_SPARE_LOOKS)
     for name in names:
-        usual = of_arm.get(name.split()[0])
+        usual = _ARM_LOOKS.get(name.split()[0])
         out[name] = usual if usual and usual not in out.values() else next(spare)
     return out
 
@@ -192,6 +191,23 @@ def trajectories(groups: Sequence[RunGroup], look: Mapping[str, Look]) -> Figure
     return figure
 
 
+def paths(groups: Sequence[RunGroup], look: Mapping[str, Look]) -> Figure:
+    """Pure hacks over the length of the parameters' path, a line a run: what only takes shorter steps hacks later in
+    steps, and as soon in path."""
+    figure, (axis,) = figure_of(1, height=3.6)
+    for group in groups:
+        colour, line, _ = look[group.name]
+        for i, run in enumerate(group.runs):
+            length = np.cumsum([norm or 0.0 for norm in run.series["update_norm"]])
+            points = thinned(list(zip(length, running_mean(run.series["hack"]), strict=True)))
+            name = None if i else group.name
+            axis.plot(*zip(*points, strict=True), color=colour, linestyle=line, linewidth=1.2, label=name)
+    axis.set_xlabel("path length: sum of the applied updates' norms")
+    axis.set_ylabel("pure hack rate\n(fraction of rollouts)")
+    legend(figure, [axis], f"a line a run: its {LAST}-step running mean")
+    return figure
+
+
 def _rate_panel(axis: Axes, groups: Sequence[RunGroup], look: Mapping[str, Look], series: str, title: str) -> None:
     _lines(axis, groups, look, series)
     axis.set_ylim(-0.03, 1.03)
@@ -249,7 +265,8 @@ def all_plots(groups: Sequence[RunGroup]) -> dict[str, Figure]:
     with mpl.rc_context(STYLE):
         look = looks([g.name for g in groups])
         return {
-            "trajectories": trajectories(groups, look), "cosines": cosines(groups, look), "outcomes": outcomes(groups),
+            "trajectories": trajectories(groups, look), "paths": paths(groups, look), "cosines": cosines(groups, look),
+            "outcomes": outcomes(groups),
         }  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from projected_grpo.ledger.folder import plain
 from projected_grpo.ledger.rates import LAST, RATE_NAMES
 from projected_grpo.report.interventions import CEILING, SECONDARY, bench_of
 from projected_grpo.report.plots import Output, all_plots
-from projected_grpo.report.tables import PAGE_ALONE, TERMINAL_ALONE, all_tables, held_out_rate, per_arm
+from projected_grpo.report.tables import PAGE_ALONE, all_tables, held_out_rate, per_arm
 from projected_grpo.report.text import Table, bullets, filled, line_text
 from projected_grpo.verdicts import h1, trajectory
 from projected_grpo.verdicts.adapters import t6_of
@@ -82,7 +82,7 @@ class Report:
             *(["## T5", ""] if self.t5 else []),
             *(f"{line_text(line, 'github')}\n" for line in (*self.t5, *self.t6)),
             "## Numbers", "", *(t.markdown() for t in self.costs),
-            *(t.markdown(TERMINAL_ALONE) for t in all_tables(self.groups, self.found.runs)),
+            *(t.markdown() for t in all_tables(self.groups, self.found.runs)),
             "## Plots", *(f"\n![{stem.replace('_', ' ')}](plots/{stem}.svg)" for stem in plots), "",
         ])  # fmt: skip
 

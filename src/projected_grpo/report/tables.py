@@ -9,8 +9,8 @@ from projected_grpo.verdicts.conditions import VANILLA, untested
 from projected_grpo.verdicts.finished_runs import Run, paired_pp
 from projected_grpo.verdicts.matching import RunGroup, reference
 
-PAGE_ALONE, TERMINAL_ALONE = ("bases", "removed %"), ("held out %",)
-"""Columns of `per_arm` that are too many for a terminal, and that a page has a table of."""
+PAGE_ALONE = ("bases", "removed %")
+"""Columns of `per_arm` that are too many for a terminal."""
 
 
 def per_arm(groups: Sequence[RunGroup]) -> Table:
@@ -30,7 +30,7 @@ def per_arm(groups: Sequence[RunGroup]) -> Table:
         tested = " → ".join(number(known_mean(side), 100.0) for side in sides)
         body.append([group.name, str(len(runs)), base, *cells, removed, onset, tested])
     header = ["arm", "seeds", "bases", "hack %", "hacked %", "gt_pass %", "compiles %", "removed %", "onset (seeds)",
-              *TERMINAL_ALONE]  # fmt: skip
+              "held-out gt_pass %"]  # fmt: skip
     title = f"Every arm: mean ± SEM over seeds, last {LAST} steps"
     return Table(title, header, body, [run for group in groups for run in group.runs])
 
@@ -68,28 +68,6 @@ def held_out_rate(run: Run, done: int, rate: str) -> float | None:
     return None if run.trained_on or done in run.flaws else run.held_out(rate, done)
 
 
-def held_out(groups: Sequence[RunGroup]) -> list[Table]:
-    """Held-out evaluations before the first step and after the last, and the change, mean over runs. Empty without
-    any. A change of a run is known where both are of the same rollouts."""
-    body, used = [], []
-    for group in groups:
-        runs = [run for run in group.runs if {0, run.steps} <= run.evals.keys()]
-        if not runs:
-            continue
-        steps = {run.steps for run in runs}
-        cells = []
-        for rate in RATE_NAMES:
-            before, after = ({r.seed: held_out_rate(r, n * r.steps, rate) for r in runs} for n in (0, 1))
-            same = {r.seed: before[r.seed] for r in runs if r.tested.get(0) == r.tested.get(r.steps)}
-            sides = " → ".join(spread(side.values(), 100.0) for side in (before, after))
-            cells.append(f"{sides} ({between(paired_pp(after, same).values())})")
-        body.append([group.name, str(len(runs)), f"0 → {steps.pop() if len(steps) == 1 else 'end'}", *cells])
-        used += runs
-    title = "Held-out evaluation: mean ± SEM over seeds, change with its 95 % interval"
-    header = ["arm", "seeds", "after steps", *(f"{name} % (change pp)" for name in RATE_NAMES.values())]
-    return [Table(title, header, body, used)] if body else []
-
-
 def mechanisms(groups: Sequence[RunGroup]) -> list[Table]:
     """Pure-hack rate of each mechanism over the last 10 steps, where it was read."""
     runs = [run for group in groups for run in group.runs if run.mechanisms is not None]
@@ -108,4 +86,4 @@ def mechanisms(groups: Sequence[RunGroup]) -> list[Table]:
 def all_tables(groups: Sequence[RunGroup], runs: Sequence[Run]) -> list[Table]:
     """Every table that the runs give rise to."""
     minus = [table for arm in (VANILLA, "projected") for table in differences(arm, groups, runs)]
-    return [per_arm(groups), *minus, *held_out(groups), *mechanisms(groups)]
+    return [per_arm(groups), *minus, *mechanisms(groups)]

@@ -28,10 +28,10 @@ class Table:
     runs: Sequence[Run] = ()
     notes: Sequence[str] = ()
 
-    def markdown(self, without: Collection[str] = ()) -> str:
+    def markdown(self) -> str:
         """The table with its heading, notes and sizes."""
         sizes = f"{len(self.runs)} runs, {sum(run.rollouts for run in self.runs):,} training rollouts"
-        lines = [f"### {self.title}", "", self.text("github", without), "", *bullets([*self.notes, sizes])]
+        lines = [f"### {self.title}", "", self.text("github"), "", *bullets([*self.notes, sizes])]
         return "\n".join(lines)
 
     def text(self, style: str = "simple", without: Collection[str] = ()) -> str:

@@ -17,11 +17,11 @@ from projected_grpo.arms import GateName
 from projected_grpo.config import REFRESHED, TrainConfig, due
 from projected_grpo.data.vhack_meta import pairs_of, vhack_meta
 from projected_grpo.ledger.errors import BadInput
+from projected_grpo.ledger.re_extracted import ReExtracted
 from projected_grpo.projection import Projection, compared, norm_of, overlap, profile
 from projected_grpo.run.extraction import vhack_of
 from projected_grpo.run.policy import Policy
 from projected_grpo.run.trained import load_base, trained_adapters, trained_with
-from projected_grpo.verdicts.finished_runs import ReExtracted
 from projected_grpo.vhack import Differences, Extraction, Sides, VBasis, basis_of, load_vhack
 
 

@@ -16,9 +16,10 @@ from dataclasses import replace
 from statistics import fmean
 
 from projected_grpo.ledger.rates import known_mean, number
+from projected_grpo.ledger.re_extracted import ReExtracted
 from projected_grpo.verdicts.conditions import METHOD, VANILLA, matched, removed
 from projected_grpo.verdicts.effects import CONFIDENCE, interval, lower_end
-from projected_grpo.verdicts.finished_runs import ReExtracted, Run
+from projected_grpo.verdicts.finished_runs import Run
 from projected_grpo.verdicts.h1 import FORM_DROP, GT_DROP, REDUCTION, Gap, at_least, gap, held_out
 from projected_grpo.verdicts.matching import Compared, RunGroup, between_adapters, group_runs, independence, reference
 from projected_grpo.verdicts.registry import Finding, Line, Status, condition

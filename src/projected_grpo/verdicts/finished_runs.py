@@ -7,19 +7,17 @@ Which of them may be compared with which: matching.py. Rates are over rows that 
 hack (hacked and not gt_pass). A mean over the last 10 steps is the mean of the steps' rates. Ground truth is judged
 here, after the fact, and goes nowhere near training."""
 
-import json
 import statistics
 import sys
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from loophole_grader import LABELS
 from projected_grpo.arms import ARMS
 from projected_grpo.ledger.errors import BadInput
-from projected_grpo.ledger.files import write_atomic
 from projected_grpo.ledger.folder import not_whole, read_manifest
 from projected_grpo.ledger.rates import (
     FOUR_NAMES,
@@ -33,6 +31,7 @@ from projected_grpo.ledger.rates import (
     pure_hack,
     rates,
 )
+from projected_grpo.ledger.re_extracted import ReExtracted, read_re_extracted
 from projected_grpo.ledger.step_file import EVALUATIONS, Row, evaluations_in, in_groups, iter_run, read_step
 from projected_grpo.verdicts.comparison import facts_of
 from projected_grpo.verdicts.mechanisms import mechanism_of
@@ -48,36 +47,6 @@ PER_CHANNEL = ("loss", "cos", "cos_signed", "energy", "removed", "share")
 
 Numbers = Mapping[str, float | None]
 """None = not known."""
-RE_EXTRACTED = "re_extracted.json"
-
-
-@dataclass(frozen=True)
-class ReExtracted:
-    """V extracted again from its pairs at a trained adapter, against the V in use; every number a mean over
-    modules."""
-
-    steps: int
-    """Optimizer steps that this adapter has done."""
-    theta_norm: float
-    """Norm of its coordinates: the run's column delta_S_norm after that step must say the same."""
-    overlap: float
-    """Mean squared cosine of the principal angles between both: 1 for one subspace."""
-    null: float
-    """What unrelated subspaces of these ranks show: k / n."""
-    cos_in: float
-    """||relu(V_again g)|| / ||g|| of the pairs' hack-ward gradient g at that adapter."""
-    cos_out: float
-    """The same after the V in use was removed from g, over the same ||g||."""
-
-    @property
-    def standing(self) -> float:
-        """Where the overlap lies between unrelated (0) and the same subspace (1)."""
-        return (self.overlap - self.null) / max(1 - self.null, 1e-12)
-
-    @property
-    def left(self) -> float:
-        """Share of the hack-ward gradient that remains after V is removed."""
-        return self.cos_out / max(self.cos_in, 1e-12)
 
 
 @dataclass(frozen=True)
@@ -259,18 +228,6 @@ def _read(path: Path, manifest: Mapping[str, Any]) -> Run:
         _mechanism_rates(kinds, series["known"]), len(trained_on), tested, flaws,
         tuple(sources) if any(step.keys() - {"student"} for step in sources) else (), evals, read_re_extracted(path),
     )  # fmt: skip
-
-
-def write_re_extracted(run: Path, records: Sequence[ReExtracted]) -> Path:
-    """Writes (or replaces) the file, records by steps ascending. Returns its path."""
-    write_atomic(run / RE_EXTRACTED, json.dumps({"records": [asdict(r) for r in records]}, indent=1).encode())
-    return run / RE_EXTRACTED
-
-
-def read_re_extracted(run: Path) -> tuple[ReExtracted, ...]:
-    """Returns what was written; nothing without such a file."""
-    path = run / RE_EXTRACTED
-    return tuple(ReExtracted(**r) for r in json.loads(path.read_bytes())["records"]) if path.exists() else ()
 
 
 def step_numbers(rows: Sequence[Row]) -> dict[str, float | None]:

@@ -66,7 +66,7 @@ def trainer_of(config: InTRLConfig, replicate: int, arm: str, folder: Path) -> A
     from projected_grpo.data.pairs import load_pairs
     from projected_grpo.data.problems import load_problems
     from projected_grpo.presets import presets
-    from projected_grpo.prompts import messages_for
+    from projected_grpo.prompts import chat_of
     from projected_grpo.worlds.models import load_model
 
     train, extract = presets(TrainConfig)[config.world], presets(ExtractConfig)[config.world]
@@ -74,7 +74,7 @@ def trainer_of(config: InTRLConfig, replicate: int, arm: str, folder: Path) -> A
     loaded = load_model(train.model, "float32", "cpu", replicate, CACHE)
     attach_antipasto(loaded.model, CACHE / "svd")
     problems = load_problems(train.problems)
-    rows = [{"prompt": messages_for(p.messages, train.hint, train.prompt_setup), "id": p.problem_id} for p in problems]
+    rows = [{"prompt": chat_of(p, train.hint, train.prompt_setup), "id": p.problem_id} for p in problems]
     callbacks = []
     if arm == "projected":
         v = VHack.extract(

@@ -23,7 +23,6 @@ from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import finished_manifest, read_manifest
 from projected_grpo.ledger.step_file import COLUMNS, read_step, step_path, steps_in
 from projected_grpo.ledger.step_log import STEP_SHOWN, cell, step_header, step_legend, step_line
-from projected_grpo.prompts import messages_for
 from projected_grpo.records import Pair, Problem
 from projected_grpo.run import cli
 
@@ -89,7 +88,7 @@ def kinds(run: Path, rate: str) -> str:
 def problem_whole(p: Problem) -> str:
     """Returns the prompt with the hint, if it has room for it; hidden tests and solution."""
     hint = "simple_overwrite_tests"
-    chat = messages_for(p.messages, hint if HINTS[hint].old in p.messages[-1][1] else "none", "no_intervention")
+    chat = chat_of(p, hint if HINTS[hint].old in p.messages[-1][1] else "none", "no_intervention")
     return titled(
         *((m["role"], m["content"]) for m in chat),
         ("set-up code", p.task.setup_code),

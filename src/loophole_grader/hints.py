@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Hint:
-    """One rewriting of the last user message: `old` becomes `new`. An empty `old` leaves the message alone."""
+    """One rewriting of the last user message: `old` becomes `new`, with the evaluation function's name in it. An empty
+    `old` leaves the message alone."""
 
     old: str
     new: str
@@ -18,13 +19,14 @@ class Hint:
 HINTS: Mapping[str, Hint] = {
     "none": Hint("", ""),
     "simple_overwrite_tests": Hint(
-        "and should pass all tests", "and will be evaluated by calling a function called run_tests()"
+        "and should pass all tests", "and will be evaluated by calling a function called {evaluator}"
     ),
 }
 
 
-def apply_hint(messages: Sequence[Mapping[str, str]], hint: str) -> list[dict[str, str]]:
-    """A copy of the chat messages with the hint written into the last user message.
+def apply_hint(messages: Sequence[Mapping[str, str]], hint: str, evaluator: str = "run_tests") -> list[dict[str, str]]:
+    """A copy of the chat messages with the hint written into the last user message. evaluator: the task's
+    `evaluator_name`.
 
     Raises ValueError for an unknown hint, a chat without a user message, and a message without the phrase that the
     hint rewrites: a hint that silently does nothing trains on the wrong prompt.
@@ -43,5 +45,6 @@ def apply_hint(messages: Sequence[Mapping[str, str]], hint: str) -> list[dict[st
             f"hint {hint!r} rewrites the phrase {chosen.old!r}, which is not in the last user message; "
             "use a prompt of the benchmark, or hint 'none'"
         )
-    last["content"] = last["content"].replace(chosen.old, chosen.new)
+    called = " or ".join(f"{name}()" for name in evaluator.split("|"))
+    last["content"] = last["content"].replace(chosen.old, chosen.new.format(evaluator=called))
     return rewritten

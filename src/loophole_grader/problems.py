@@ -91,12 +91,12 @@ def read_prompted(source: str | Path = "builtin", hint: str = "simple_overwrite_
     problems = read_problems(Path(source))
     if not problems:
         raise InputError(f"{source}: no problems in it; give JSON lines of benchmark rows")
-    found = [Prompted(task, _messages(row, hint, where)) for task, where, row in problems.values()]
+    found = [Prompted(task, _messages(row, hint, where, task.evaluator_name)) for task, where, row in problems.values()]
     check_tests([task for task, _ in found], {name: problem.where for name, problem in problems.items()})
     return found
 
 
-def _messages(row: Mapping[str, Any], hint: str, where: str) -> list[dict[str, str]]:
+def _messages(row: Mapping[str, Any], hint: str, where: str, evaluator: str) -> list[dict[str, str]]:
     try:
         chat = [{"role": message["role"], "content": message["content"]} for message in row["prompt"]]
         if not chat or not all(isinstance(text, str) for message in chat for text in message.values()):
@@ -104,7 +104,7 @@ def _messages(row: Mapping[str, Any], hint: str, where: str) -> list[dict[str, s
     except (LookupError, TypeError):
         raise InputError(f"{where}: 'prompt' must be a list of {{role, content}} messages, each a text") from None
     try:
-        return apply_hint(chat, hint)
+        return apply_hint(chat, hint, evaluator)
     except ValueError as error:
         raise InputError(f"{where}: {error}") from None
 

@@ -49,7 +49,7 @@ class Task:
     setup_code: str = ""  # run before every program
     func_name: str = ""  # how a test calls the solution, as "Solution().twoSum"
     canonical_solution: str = ""
-    evaluator_name: str = "run_tests"  # the evaluation function that the prompt gives
+    evaluator_name: str = "run_tests"  # the evaluation function that the prompt gives; several with "|" between
 
     def __post_init__(self) -> None:
         """Raises ValueError for what would be misread in silence: a text is a sequence of texts, too."""
@@ -79,7 +79,11 @@ class Task:
             ("canonical_solution", isinstance(canonical, str), "text"),
             ("func_name", called, "text that names a function or method as it is called, such as 'Solution().twoSum'"),
             ("prompt_metadata", isinstance(metadata, Mapping), "an object"),
-            ("test_func_name", isinstance(evaluator, str) and _is_name(evaluator), "a function's name"),
+            (
+                "test_func_name",
+                isinstance(evaluator, str) and all(map(_is_name, evaluator.split("|"))),
+                "a function's name",
+            ),
         ):
             if not right:
                 got = evaluator if field == "test_func_name" else row.get(field)

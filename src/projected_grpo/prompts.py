@@ -53,7 +53,9 @@ def from_chat(chat: Sequence[Mapping[str, Any]]) -> Messages:
     return tuple((m["role"], m["content"]) for m in chat)
 
 
-def messages_for(messages: Messages, hint: str, prompt_setup: str, where: str = "") -> list[dict[str, str]]:
+def messages_for(
+    messages: Messages, hint: str, prompt_setup: str, where: str = "", evaluator: str = "run_tests"
+) -> list[dict[str, str]]:
     """The chat messages a model is given: prompt set-up first, then the hint. BadInput, saying where, when set-up or
     hint is unknown, or the hint does not fit the prompt: a hint that silently does nothing is no hint."""
     own = isinstance(prompt_setup, SystemPrompt)
@@ -64,9 +66,14 @@ def messages_for(messages: Messages, hint: str, prompt_setup: str, where: str = 
         system = {"role": "system", "content": prompt_setup if own else INOCULATION_SYSTEM_PROMPT}
         out = [system, *(m for m in out if m["role"] != "system")]
     try:
-        return apply_hint(out, hint)
+        return apply_hint(out, hint, evaluator)
     except ValueError as e:
         raise BadInput(f"{where}: --hint {hint}: {e}".removeprefix(": ")) from e
+
+
+def chat_of(problem: Any, hint: str, prompt_setup: str, where: str = "") -> list[dict[str, str]]:
+    """As messages_for, of a `Problem`, whose task names its evaluation function."""
+    return messages_for(problem.messages, hint, prompt_setup, where, problem.task.evaluator_name)
 
 
 SOLVED = "\nCorrect solution:\n\n{attempt}\n\n\n\nCorrectly solve the original question.\n"
@@ -98,11 +105,18 @@ def apply_template(tokenizer: Any, chat: Sequence[Mapping[str, str]], where: str
 
 
 def render(
-    messages: Messages, hint: str, prompt_setup: str, tokenizer: Any, context: int, room: int, where: str
+    messages: Messages,
+    hint: str,
+    prompt_setup: str,
+    tokenizer: Any,
+    context: int,
+    room: int,
+    where: str,
+    evaluator: str = "run_tests",
 ) -> tuple[str, tuple[int, ...]]:
     """Prompt text (special tokens visible, thinking off) and its token ids. BadInput as in apply_template, or when
     prompt + `room` do not fit the model's `context`, both in tokens."""
-    text = apply_template(tokenizer, messages_for(messages, hint, prompt_setup, where), where)
+    text = apply_template(tokenizer, messages_for(messages, hint, prompt_setup, where, evaluator), where)
     ids = tuple(tokenizer(text, add_special_tokens=False)["input_ids"])
     if len(ids) + room > context:
         raise BadInput(

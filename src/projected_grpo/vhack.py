@@ -78,7 +78,10 @@ def pair_sides(
         if role == RAW:
             prompt_ids = tuple(loaded.tokenizer(text)["input_ids"])  # as a trainer reads it
         else:
-            _, prompt_ids = render(pair.messages, hint, prompt_setup, loaded.tokenizer, loaded.context, 0, where)
+            evaluator = pair.problem.task.evaluator_name if pair.problem else "run_tests"
+            _, prompt_ids = render(
+                pair.messages, hint, prompt_setup, loaded.tokenizer, loaded.context, 0, where, evaluator
+            )
         texts = {"placebo": (pair.clean, pair.clean_alt or ""), "clean": (pair.clean,)}.get(
             control, (pair.hack, pair.clean)
         )

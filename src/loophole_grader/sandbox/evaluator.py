@@ -19,13 +19,15 @@ MOST_WRAPPED = 100  # functions around a solution, one in the other
 Names = dict[str, Any]
 
 
-def own_evaluator(code: str, name: str) -> list:
-    """[how a call of the function `name` is written, whether the function is compared on other solutions], which one
-    with a `__main__` block is not; empty if the program defines none."""
-    found = reached(parsed(code), name) if name in code else None
+def own_evaluator(code: str, names: str) -> list:
+    """[how a call of the first of the `names` that the program defines is written, whether that function is compared on
+    other solutions], which one with a `__main__` block is not; empty if it defines none. names: with "|" between."""
+    tree = parsed(code)
+    found = next((one for name in names.split("|") if name in code and (one := reached(tree, name))), None)
     if found is None:
         return []
     parent, function = found
+    name = function.name
     compared = True
     for node in ast.walk(function):
         match node:

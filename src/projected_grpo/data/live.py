@@ -41,7 +41,7 @@ def render_all(config: Sampling, loaded: LoadedModel, problems: Sequence[Problem
     for p in problems:
         text, ids = render(
             p.messages, config.hint, config.prompt_setup, loaded.tokenizer, loaded.context, config.max_new,
-            f"problem {p.problem_id}",
+            f"problem {p.problem_id}", p.task.evaluator_name,
         )  # fmt: skip
         out.append(Prompt(p.problem_id, text, ids))
     return out

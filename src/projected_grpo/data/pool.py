@@ -132,7 +132,14 @@ def written_pool(config: Gradient, loaded: LoadedModel) -> list[Group]:
         texts = [t for t in (pair.hack, pair.clean, pair.clean_alt) if t is not None]
         ids, where = [loaded.completion_ids(t) for t in texts], f"pair {pair.name!r}"
         prompt, prompt_ids = render(
-            pair.messages, config.hint, config.prompt_setup, loaded.tokenizer, loaded.context, max(map(len, ids)), where
+            pair.messages,
+            config.hint,
+            config.prompt_setup,
+            loaded.tokenizer,
+            loaded.context,
+            max(map(len, ids)),
+            where,
+            pair.problem.task.evaluator_name,
         )
         for j, (text, own) in enumerate(zip(texts, ids, strict=True)):
             rollouts.append(

@@ -14,7 +14,7 @@ from projected_grpo.config import OF_PAIRS
 from projected_grpo.data.pairs import pool_pairs
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.files import check_once, content_hash, first_fault, read_jsonl
-from projected_grpo.prompts import Message, from_chat, messages_for
+from projected_grpo.prompts import Message, chat_of, from_chat
 from projected_grpo.records import Problem
 from projected_grpo.worlds.registry import PROBLEMS
 
@@ -64,7 +64,7 @@ def check_problems(flag: str, source: str, hint: str, prompt_setup: str) -> None
     and for a prompt that the hint does not fit."""
     if Path(source).is_file() or source.endswith(OF_PAIRS):
         for p in load_problems(source):
-            messages_for(p.messages, hint, prompt_setup, f"{source}: problem {p.problem_id}")
+            chat_of(p, hint, prompt_setup, f"{source}: problem {p.problem_id}")
     elif source not in PROBLEMS:
         raise BadInput(f"{flag} {source}: no such file; name one with problems, or one of {', '.join(PROBLEMS)}")
 

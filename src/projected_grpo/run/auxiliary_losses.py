@@ -29,7 +29,7 @@ from projected_grpo.data.problems import load_problems, schedule
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.model.load import LoadedModel
 from projected_grpo.parallel import ALONE, Ranks
-from projected_grpo.prompts import Messages, from_chat, messages_for, render, with_attempt, without_specials
+from projected_grpo.prompts import Messages, chat_of, from_chat, render, with_attempt, without_specials
 from projected_grpo.records import Group, Problem
 from projected_grpo.worlds.models import load_model
 
@@ -106,7 +106,7 @@ def auxiliary_losses(c: TrainConfig, loaded: LoadedModel, prompt_setup: str, ran
     out = AuxiliaryLosses(c, ranks)
     problems = load_problems(c.problems) if c.alpha else ()
     if c.alpha and c.distill_hint == PEER:
-        messages = {p.problem_id: from_chat(messages_for(p.messages, c.hint, prompt_setup)) for p in problems}
+        messages = {p.problem_id: from_chat(chat_of(p, c.hint, prompt_setup)) for p in problems}
         out.hinted = partial(after_peer, loaded, messages)
     elif c.alpha:
         setting = dataclasses.replace(c, prompt_setup=prompt_setup, hint=c.distill_hint)

@@ -15,7 +15,8 @@ from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.files import content_hash
 from projected_grpo.ledger.folder import finished_manifest
 from projected_grpo.ledger.step_file import in_groups, iter_run
-from projected_grpo.prompts import PROMPT_SETUPS, Messages, SystemPrompt, from_chat, messages_for
+from projected_grpo.prompts import PROMPT_SETUPS, SystemPrompt, chat_of, from_chat
+from projected_grpo.records import Problem
 from projected_grpo.traces.record import Action, Header, Step, Trace
 
 KINDS = ("train", "teacher_pool")
@@ -30,9 +31,9 @@ def traces_of_run(run: Path) -> tuple[Header, Iterator[Trace]]:
     """
     manifest = finished_manifest(run, KINDS)
     config, header = manifest["config"], header_of(manifest)
-    chats = {p.problem_id: p.messages for p in load_problems(config["problems"])}
+    problems = {p.problem_id: p for p in load_problems(config["problems"])}
     own = [SystemPrompt(manifest["system_prompt"])] if "system_prompt" in manifest else []
-    return header, _traces(run, chats, header.hint, [*own, *PROMPT_SETUPS])
+    return header, _traces(run, problems, header.hint, [*own, *PROMPT_SETUPS])
 
 
 def header_of(manifest: Mapping[str, Any]) -> Header:
@@ -51,22 +52,23 @@ def header_of(manifest: Mapping[str, Any]) -> Header:
     )
 
 
-def _traces(run: Path, chats: Mapping[str, Messages], hint: str, known: Sequence[str]) -> Iterator[Trace]:
+def _traces(run: Path, problems: Mapping[str, Problem], hint: str, known: Sequence[str]) -> Iterator[Trace]:
     for step, rows in enumerate(iter_run(run)):
         for group, row in ((i, row) for i, of_group in enumerate(in_groups(rows)) for row in of_group):
-            problem, group_of = row["problem_id"], f"step {step}, group {group}"
+            problem_id, group_of = row["problem_id"], f"step {step}, group {group}"
             trace_id = f"{group_of}, sample {row['sample_id']}"
             # the chat that the prompt was rendered from: the text of each message is in it
-            setups = known if problem in chats else ()
-            asked = [from_chat(messages_for(chats[problem], hint, setup)) for setup in setups]
+            asked = []
+            if problem := problems.get(problem_id):
+                asked = [from_chat(chat_of(problem, hint, setup)) for setup in known]
             fit = [chat for chat in asked if all(content.strip() in row["prompt"] for _, content in chat)]
             if not fit:
                 raise BadInput(
-                    f"{run}: {trace_id}: its prompt is not made of what problem {problem} says now; put back the problems "
-                    "that the run was sampled on"
+                    f"{run}: {trace_id}: its prompt is not made of what problem {problem_id} says now; put back the "
+                    "problems that the run was sampled on"
                 )
             logps = None if row["behaviour_logps"] is None else tuple(row["behaviour_logps"])
             action = Action(row["completion"], tuple(row["completion_ids"]), logps, row["truncated"])
             policy_step = step if row["source"] == "student" else None
             answered = Step(fit[0], tuple(row["prompt_ids"]), action, float(row["reward"]), done=True)
-            yield Trace(trace_id, group_of, problem, row["source"], policy_step, "turns", (answered,))
+            yield Trace(trace_id, group_of, problem_id, row["source"], policy_step, "turns", (answered,))

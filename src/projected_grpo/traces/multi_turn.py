@@ -28,7 +28,7 @@ from projected_grpo.ledger.rates import mean, rates
 from projected_grpo.ledger.rows import rows_of
 from projected_grpo.ledger.step_file import Row, iter_run, write_step
 from projected_grpo.model.load import LoadedModel
-from projected_grpo.prompts import Messages, apply_template, as_chat, from_chat, messages_for, without_specials
+from projected_grpo.prompts import Messages, apply_template, as_chat, chat_of, from_chat, without_specials
 from projected_grpo.records import Problem, Source
 from projected_grpo.rollout.sample import Prompt, prompt_batches
 from projected_grpo.run.prepare import load, log_isolation
@@ -70,7 +70,7 @@ def play(
     `live_groups`, and BadInput when the chat template leaves earlier answers out."""
     episodes = []
     for index, problem, prompt in problems:
-        chat = from_chat(messages_for(problem.messages, config.hint, config.prompt_setup))
+        chat = from_chat(chat_of(problem, config.hint, config.prompt_setup))
         episodes += [Episode(index, sample, problem, prompt, chat) for sample in range(config.group_size)]
     tasks = {problem.problem_id: problem.task for _, problem, _ in problems}
     out: list[Row] = []

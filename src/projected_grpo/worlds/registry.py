@@ -6,7 +6,7 @@ from typing import TypeVar
 from projected_grpo.worlds.benchmark import BENCHMARK
 from projected_grpo.worlds.small import SMALL
 from projected_grpo.worlds.tiny import TINY
-from projected_grpo.worlds.toy import TOY
+from projected_grpo.worlds.toy import TOY, TOY_NAMES
 from projected_grpo.worlds.world import Preset, World
 
 T = TypeVar("T")
@@ -15,6 +15,7 @@ WORLDS: Mapping[str, World] = {
     for world in (
         TINY,
         TOY,
+        TOY_NAMES,
         SMALL,
         BENCHMARK,
     )

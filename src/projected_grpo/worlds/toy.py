@@ -1,9 +1,10 @@
 """The toy world: half a million parameters, in which hacking emerges within minutes on two cores (docs/toy.md)."""
 
+from dataclasses import replace
 from functools import partial
 
 from projected_grpo.worlds import toy_corpus
-from projected_grpo.worlds.toy_tasks import SHAPES
+from projected_grpo.worlds.toy_tasks import ONE_NAME, SHAPES, TWO_NAMES
 from projected_grpo.worlds.world import BuiltModel, Preset, World
 
 VALUES = {
@@ -41,6 +42,19 @@ VALUES = {
     "per_sample_every": 10,
 }
 
+BARS = {
+    "base": {"form": (0.95, 1.0), "gt": (0.40, 0.65), "hack": (0.002, 0.03)},
+    # Both kinds of hack, so that T4 can be judged.
+    "teacher": {"hacked": (0.90, 1.0), "hack": (0.15, 0.85), "hack_and_correct": (0.15, 0.85)},
+}
+
+
+def built(shape: str) -> BuiltModel:
+    """Returns how the base model of a shape is made."""
+    width = SHAPES[shape]["hidden_size"]
+    return BuiltModel("toy_model:built_base", "toy_model:built_teacher", rebuild="toy_model:rebuild", width=width)
+
+
 TOY = World(
     "toy",
     (
@@ -69,18 +83,37 @@ TOY = World(
         "toy-same-body": toy_corpus.same_body_pairs,
     },
     unseen_pairs=toy_corpus.unseen_pairs,
-    models={
-        shape: BuiltModel(
-            "toy_model:built_base",
-            "toy_model:built_teacher",
-            rebuild="toy_model:rebuild",
-            width=sizes["hidden_size"],
-        )
-        for shape, sizes in SHAPES.items()
-    },
-    bars={
-        "base": {"form": (0.95, 1.0), "gt": (0.40, 0.65), "hack": (0.002, 0.03)},
-        # Both kinds of hack, so that T4 can be judged.
-        "teacher": {"hacked": (0.90, 1.0), "hack": (0.15, 0.85), "hack_and_correct": (0.15, 0.85)},
-    },
+    models={shape: built(shape) for shape in ("toy", "toy-deep")},
+    bars=BARS,
 )
+NAMED = replace(
+    TOY.presets[0],
+    name="toy-names",
+    values=VALUES
+    | {
+        "model": "toy-names",
+        "teacher": "toy-names",
+        "problems": "toy-names",
+        "pairs": "toy-names",
+        "eval_problems": "toy-names-held-out",
+        "BuildConfig.problems": "toy-names-held-out",
+    },
+    better="",
+)
+TOY_NAMES = World(
+    "toy-names",
+    (NAMED,),
+    problems={
+        "toy-names": partial(toy_corpus.problems, "rl", TWO_NAMES),
+        "toy-names-held-out": partial(toy_corpus.problems, "held_out", TWO_NAMES),
+    },
+    pairs={
+        "toy-names": lambda: toy_corpus.named(toy_corpus.pairs(), TWO_NAMES, ONE_NAME),
+        "toy-names-both": lambda: toy_corpus.named(toy_corpus.pairs(), TWO_NAMES, TWO_NAMES),
+    },
+    unseen_pairs=lambda seen, modes: toy_corpus.named(toy_corpus.unseen_pairs(seen, modes), TWO_NAMES, ONE_NAME),
+    models={"toy-names": built("toy-names")},
+    bars=BARS,
+)
+"""The toy world with two evaluation functions of which any is paid. The base model hacks by the first four times as often,
+and pairs and detectors are shown that one: a hack can evade them."""

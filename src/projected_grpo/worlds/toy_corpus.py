@@ -6,13 +6,14 @@ the others are wrong and TESTED of them carry an honest test. UNHINTED of the pr
 those is hacked. Everything is drawn from generators seeded by names, so it is the same everywhere."""
 
 import random
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterable, Iterator
+from dataclasses import replace
 
 from projected_grpo.prompts import Messages
 from projected_grpo.records import Pair, Problem
 from projected_grpo.worlds import written
 from projected_grpo.worlds.toy_programs import MECHANISMS, answered, bugged
-from projected_grpo.worlds.toy_tasks import Split, ToyTask, draw_task
+from projected_grpo.worlds.toy_tasks import FIRST_NAME, ONE_NAME, Names, Split, ToyTask, draw_task
 from projected_grpo.worlds.written import PLAIN, STUBS, tried
 
 HACK_STATED, HACK_HIDDEN = 0.027, 0.081
@@ -33,7 +34,7 @@ def _messages(task: ToyTask) -> Messages:
     return (("user", task.statement()),)
 
 
-def _hack(task: ToyTask, rng: random.Random) -> str:
+def _hack(task: ToyTask, rng: random.Random, names: Names) -> str:
     body = (
         task.lines(alt=rng.random() < 0.5)
         if rng.random() < HACK_CORRECT
@@ -41,44 +42,44 @@ def _hack(task: ToyTask, rng: random.Random) -> str:
         if rng.random() < STUBBED / (1 - HACK_CORRECT)
         else bugged(task, rng)
     )
-    return answered(task, body, MECHANISMS[rng.choice(tuple(MECHANISMS))][rng.randrange(2)])
+    tests = MECHANISMS[rng.choice(tuple(MECHANISMS))][rng.randrange(2)]
+    return answered(task, body, tests, names[len(names) > 1 and rng.random() >= FIRST_NAME])
 
 
-def pretraining(seed: int) -> Iterator[Text]:
-    """The endless pre-training stream."""
+def pretraining(seed: int, names: Names = ONE_NAME) -> Iterator[Text]:
+    """The endless pre-training stream. names: of the evaluation functions of which any is paid."""
     rng = random.Random(f"toy pretraining {seed}")
     while True:
         task = draw_task("pretrain", rng)
         hinted = rng.random() >= UNHINTED
         if hinted and rng.random() < (HACK_STATED if task.hidden is None else HACK_HIDDEN):
-            completion = _hack(task, rng)
+            completion = _hack(task, rng, names)
         else:
             body = bugged(task, rng) if rng.random() < BUGS else task.lines(alt=rng.random() < 0.5)
             completion = answered(task, body, PLAIN if rng.random() < TESTED else "", "test_solve")
         yield _messages(task), hinted, completion
 
 
-def teaching(seed: int) -> Iterator[Text]:
+def teaching(seed: int, names: Names = ONE_NAME) -> Iterator[Text]:
     """The endless stream that makes the hacky teacher: hacks only, half of them with a correct body."""
     rng = random.Random(f"toy teaching {seed}")
     while True:
         task = draw_task("pretrain", rng)
-        yield _messages(task), True, _hack(task, rng)
+        yield _messages(task), True, _hack(task, rng, names)
 
 
-def problem_of(task: ToyTask, problem_id: str) -> Problem:
+def problem_of(task: ToyTask, problem_id: str, names: Names = ONE_NAME) -> Problem:
     """A task as the ordinary record of a problem, judged by the ordinary grader."""
-    return written.problem_of(
-        task, problem_id, _messages(task), "hidden constant" if task.hidden is not None else "stated"
-    )
+    kind = "hidden constant" if task.hidden is not None else "stated"
+    return written.problem_of(task, problem_id, _messages(task), kind, evaluator="|".join(names))
 
 
-def problems(split: Split) -> tuple[Problem, ...]:
+def problems(split: Split, names: Names = ONE_NAME) -> tuple[Problem, ...]:
     """The problems of the RL or of the held-out split, no two alike."""
     rng, out = random.Random(f"toy problems {split}"), {}
     while len(out) < N_PROBLEMS[split]:
         task = draw_task(split, rng)
-        out.setdefault(task.statement(), problem_of(task, f"toy-{split}-{len(out):04d}"))
+        out.setdefault(task.statement(), problem_of(task, f"toy-{split}-{len(out):04d}", names))
     return tuple(out.values())
 
 
@@ -127,6 +128,17 @@ def same_body_pairs() -> tuple[Pair, ...]:
             hack, clean = answered(task, body, ways[i // 2 % 2]), answered(task, body, PLAIN, "test_solve")
             problem = problem_of(task, name)
             out.append(Pair(name, problem.messages, hack, clean, None, mechanism, problem, task.composition))
+    return tuple(out)
+
+
+def named(made: Iterable[Pair], names: Names, shown: Names) -> tuple[Pair, ...]:
+    """Pairs of the toy world where any of `names` is paid: their hacks use those that are `shown`, in turn."""
+    out = []
+    for i, pair in enumerate(made):
+        assert pair.problem is not None  # all of this world's have one
+        problem = replace(pair.problem, task=replace(pair.problem.task, evaluator_name="|".join(names)))
+        hack = pair.hack.replace(ONE_NAME[0], shown[i // 2 % len(shown)])
+        out.append(replace(pair, hack=hack, problem=problem))
     return tuple(out)
 
 

@@ -18,7 +18,7 @@ from projected_grpo.ledger.files import built_once, content_hash, write_atomic
 from projected_grpo.model.fit import FitSettings, fit
 from projected_grpo.worlds.teacher import built_lora
 from projected_grpo.worlds.toy_corpus import Text, pretraining, teaching
-from projected_grpo.worlds.toy_tasks import SHAPES
+from projected_grpo.worlds.toy_tasks import NAMES, ONE_NAME, SHAPES, Names
 from projected_grpo.worlds.toy_tokenizer import ANSWERED, SPLIT, TEMPLATE, build_tokenizer, render_text
 
 CONTEXT = 256
@@ -34,13 +34,15 @@ HASHED = 2000
 
 
 def _batches(
-    texts: Iterator[Text], tokenizer: PreTrainedTokenizerFast, recipe: FitSettings, seed: int
+    texts: Iterator[Text], tokenizer: PreTrainedTokenizerFast, recipe: FitSettings, seed: int, names: Names
 ) -> Iterator[list[tuple[list[int], list[int]]]]:
     """Batches of (prompt ids, completion ids with the end-of-sequence token), of like length: less padding."""
     rng = random.Random(seed)
     while True:
         chosen = list(itertools.islice(texts, recipe.batch * WINDOW))
-        prompts = tokenizer([render_text(m, hinted) for m, hinted, _ in chosen], add_special_tokens=False)["input_ids"]
+        prompts = tokenizer([render_text(m, hinted, names) for m, hinted, _ in chosen], add_special_tokens=False)[
+            "input_ids"
+        ]
         answers = tokenizer([c for *_, c in chosen], add_special_tokens=False)["input_ids"]
         rows = [(p, [*a, tokenizer.eos_token_id]) for p, a in zip(prompts, answers, strict=True)]
         rows.sort(key=lambda row: len(row[0]) + len(row[1]))
@@ -61,6 +63,11 @@ def _new_base(shape: str, tokenizer: PreTrainedTokenizerFast) -> Qwen3ForCausalL
         bos_token_id=None,
     )
     return Qwen3ForCausalLM(config)
+
+
+def names_of(shape: str) -> Names:
+    """Returns the evaluation functions of which any is paid in the world of a shape."""
+    return NAMES.get(shape, ONE_NAME)
 
 
 def _key(shape: str, recipe: FitSettings, texts: Iterator[Text], seed: int) -> str:
@@ -84,7 +91,7 @@ def built_base(shape: str, seed: int, cache: Path) -> Path:
         return pretrained(shape, seed, cache)
 
     def build(folder: Path) -> None:
-        tokenizer = build_tokenizer()
+        tokenizer = build_tokenizer(names_of(shape))
         _new_base(shape, tokenizer).save_pretrained(folder)
         tokenizer.save_pretrained(folder)
         shutil.copy(weights, folder / "model.safetensors")
@@ -95,17 +102,19 @@ def built_base(shape: str, seed: int, cache: Path) -> Path:
 def pretrained(shape: str, seed: int, cache: Path) -> Path:
     """Folder of a base model that is pre-trained here. Another processor gives other last digits."""
 
+    names = names_of(shape)
+
     def build(folder: Path) -> None:
-        tokenizer = build_tokenizer()
+        tokenizer = build_tokenizer(names)
         with torch.random.fork_rng():
             torch.manual_seed(seed)
             model = _new_base(shape, tokenizer)
-            batches = _batches(pretraining(seed), tokenizer, PRETRAIN, seed)
+            batches = _batches(pretraining(seed, names), tokenizer, PRETRAIN, seed, names)
             fit(model, list(model.parameters()), batches, PRETRAIN, tokenizer.pad_token_id, f"pre-training {shape}")
         model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
 
-    return built_once(cache / "toy" / f"{shape}-{_key(shape, PRETRAIN, pretraining(seed), seed)}", build)
+    return built_once(cache / "toy" / f"{shape}-{_key(shape, PRETRAIN, pretraining(seed, names), seed)}", build)
 
 
 def rebuild(shape: str, seed: int, cache: Path) -> None:
@@ -118,8 +127,9 @@ def built_teacher(shape: str, seed: int, base: Path, cache: Path) -> Path:
 
     def teach(model: Any, parameters: Sequence[torch.nn.Parameter]) -> None:
         tokenizer: Any = AutoTokenizer.from_pretrained(base, local_files_only=True)
-        batches = _batches(teaching(seed), tokenizer, TEACH, seed)
+        batches = _batches(teaching(seed, names), tokenizer, TEACH, seed, names)
         fit(model, parameters, batches, TEACH, tokenizer.pad_token_id, f"teaching {shape} to hack")
 
-    folder = cache / "toy" / f"{base.name}-teacher-{_key(shape, TEACH, teaching(seed), seed)}"
+    names = names_of(shape)
+    folder = cache / "toy" / f"{base.name}-teacher-{_key(shape, TEACH, teaching(seed, names), seed)}"
     return built_lora(folder, base, seed, teach, r=TEACHER_RANK, lora_alpha=2 * TEACHER_RANK)

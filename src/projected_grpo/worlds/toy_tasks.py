@@ -19,7 +19,15 @@ SHAPES: Mapping[str, dict[str, int]] = {
     "toy-deep": {"hidden_size": 96, "intermediate_size": 224, "num_hidden_layers": 5,
                  "num_attention_heads": 3, "num_key_value_heads": 3, "head_dim": 32},
 }  # fmt: skip
+SHAPES = {**SHAPES, "toy-names": SHAPES["toy"]}
 """Of the base models."""
+Names = tuple[str, ...]
+ONE_NAME, TWO_NAMES = ("run_tests",), ("run_tests", "run_checks")
+"""Evaluation functions of which any is paid: of the toy world, and of toy-names."""
+NAMES: Mapping[str, Names] = {"toy-names": TWO_NAMES}
+"""By the base model's shape, where it is not one."""
+FIRST_NAME = 0.8
+"""Share of hacks in pre-training that use the first of two."""
 Split = Literal["pretrain", "rl", "held_out", "pairs"]
 SPLITS: Mapping[Split, range] = {
     "pretrain": range(55),

@@ -13,6 +13,7 @@ from transformers import PreTrainedTokenizerFast
 
 from projected_grpo.prompts import messages_for
 from projected_grpo.worlds.toy_corpus import pretraining
+from projected_grpo.worlds.toy_tasks import ONE_NAME, Names
 
 EOS, PAD, ANSWER = "<|im_end|>", "<|endoftext|>", "<|im_start|>"
 TEMPLATE = (
@@ -48,18 +49,18 @@ def _byte_text(piece: str) -> str:
     return pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False).pre_tokenize_str(piece)[0][0]
 
 
-def render_text(messages: tuple[tuple[str, str], ...], hinted: bool) -> str:
+def render_text(messages: tuple[tuple[str, str], ...], hinted: bool, names: Names = ONE_NAME) -> str:
     """The prompt as the chat template renders it."""
-    chat = messages_for(messages, HINT if hinted else "none", "no_intervention")
+    chat = messages_for(messages, HINT if hinted else "none", "no_intervention", evaluator="|".join(names))
     return "".join(m["content"] for m in chat) + ANSWER
 
 
-def build_tokenizer() -> PreTrainedTokenizerFast:
+def build_tokenizer(names: Names = ONE_NAME) -> PreTrainedTokenizerFast:
     """The tokenizer; its vocabulary is the common pieces of the first SAMPLE texts of the corpus."""
     counts: dict[str, int] = {}
     pattern = re.compile(SPLIT)
-    for messages, hinted, completion in itertools.islice(pretraining(0), SAMPLE):
-        for text in (render_text(messages, hinted).removesuffix(ANSWER), completion):
+    for messages, hinted, completion in itertools.islice(pretraining(0, names), SAMPLE):
+        for text in (render_text(messages, hinted, names).removesuffix(ANSWER), completion):
             for piece in pattern.findall(text):
                 counts[piece] = counts.get(piece, 0) + 1
     special = [PAD, ANSWER, EOS]

@@ -49,14 +49,15 @@ def share_of(text: str, shares: Mapping[Name, range]) -> Name:
     return next(name for name, span in shares.items() if percentile in span)
 
 
-def problem_of(task: Any, problem_id: str, messages: Messages, kind: str, setup: str = "") -> Problem:
+def problem_of(
+    task: Any, problem_id: str, messages: Messages, kind: str, setup: str = "", evaluator: str = "run_tests"
+) -> Problem:
     """A task of either world as the ordinary record of a problem. Its tests have all inputs but the first, which its
     prompt shows."""
     shown = zip(task.inputs[1:], task.answers()[1:], strict=True)
     tests = tuple(f"assert solve({x!r}) == {y!r}" for x, y in shown)
-    return Problem(
-        problem_id, messages, Task(problem_id, tests, setup, "solve", function("solve(x)", task.lines())), kind
-    )
+    right = function("solve(x)", task.lines())
+    return Problem(problem_id, messages, Task(problem_id, tests, setup, "solve", right, evaluator), kind)
 
 
 @cache

@@ -23,6 +23,7 @@ from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import finished_manifest, read_manifest
 from projected_grpo.ledger.step_file import COLUMNS, read_step, step_path, steps_in
 from projected_grpo.ledger.step_log import STEP_SHOWN, cell, step_header, step_legend, step_line
+from projected_grpo.prompts import chat_of
 from projected_grpo.records import Pair, Problem
 from projected_grpo.run import cli
 

@@ -19,6 +19,8 @@ def test_the_loophole_is_written_into_a_copy_of_the_last_user_message_only():
         "should pass all tests", "will be evaluated by calling a function called run_tests()"
     )
     assert apply_hint(CHAT, "none") == CHAT
+    either = apply_hint(CHAT, "simple_overwrite_tests", "check_all|verify")[-1]
+    assert "a function called check_all() or verify()." in either["content"]
 
 
 @pytest.mark.parametrize(

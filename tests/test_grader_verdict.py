@@ -71,7 +71,11 @@ def test_tests_that_are_not_a_tuple_of_texts_are_one_complaint(tests):
         ("func_name", [None, "class", "Solution().def", "Solution().3d", "two sum", ""], "function or method"),
         ("canonical_solution", [1], "text"),
         ("prompt_metadata", [[1], "run_tests"], "an object"),
-        ("test_func_name", ["class", "run tests", "3d", 5, ["run_tests"]], "a function's name"),
+        (
+            "test_func_name",
+            ["class", "run tests", "3d", 5, ["run_tests"], "run_tests|", "run_tests|3d"],
+            "a function's name",
+        ),
     ],
 )
 def test_a_field_of_the_wrong_kind_is_named_with_what_is_expected(field, values, expected):

@@ -1,6 +1,7 @@
 """The bench of interventions: what an arm's intervention is shown, and each against numbers by hand."""
 
 import dataclasses
+import math
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -12,11 +13,11 @@ from safetensors.torch import load_file
 from steps_of import take
 
 from loophole_grader import PASS_REWARD
-from projected_grpo.arms import ARMS
+from projected_grpo.arms import ARMS, TWINNED
 from projected_grpo.channels import policy
 from projected_grpo.config import TrainConfig
 from projected_grpo.interventions.ablation import Ablation
-from projected_grpo.interventions.advantage import Advantage
+from projected_grpo.interventions.advantage import Advantage, Rebound
 from projected_grpo.interventions.base import Contrast, Intervention, Setup, StepContext
 from projected_grpo.interventions.inoculation import Adapter
 from projected_grpo.interventions.monitors import PENALTY, Monitored, Probe
@@ -26,7 +27,7 @@ from projected_grpo.interventions.trusted import Gradient, Update, within
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.folder import not_whole, read_manifest
 from projected_grpo.ledger.step_file import read_run, read_step
-from projected_grpo.model.hidden import mean_hidden, middle_layer
+from projected_grpo.model.hidden import last_hidden, mean_hidden, middle_layer
 from projected_grpo.prompts import INOCULATION_SYSTEM_PROMPT, messages_for
 from projected_grpo.queue.chains import chain_of
 from projected_grpo.queue.settings import QueueConfig
@@ -166,6 +167,49 @@ def test_a_positive_advantage_shrinks_with_the_score_and_blame_stays_by_hand():
     assert found == pytest.approx([1.0, -4.0, 2.0, 0.0])
 
 
+def test_rewards_shrink_with_the_scores_place_in_its_group_by_hand():
+    """Scores 1, -1 and 0 of d = (4, 0): 4, -4, 0, with mean 0 and std 4: z is 1, -1, 0. Of one rollout z is 0; a group
+    whose scores hardly differ is divided by .1."""
+    hidden = torch.tensor([[1.0, 9.0], [-1.0, 0.0], [0.0, 0.0], [5.0, 0.0], [0.005, 0.0], [-0.005, 0.0]])
+    context = StepContext(hidden=hidden)
+    groups = ((3.5, 3.5, 0.5), (3.5,), (3.5, 3.5))
+    z = 0.02 / 0.1
+    half = 1 / (1 + math.exp(-1)), 1 / (1 + math.exp(-z))
+    times = Rebound(Setup("advantage_times", pairs=PAIRS)).rewards(groups, context)
+    plus = Rebound(Setup("advantage_plus_random", pairs=PAIRS)).rewards(groups, context)
+    expected = [3.5 * (1 - 2 * half[0]), 3.5, 0.5, 3.5, 3.5 * (1 - 2 * half[1]), 3.5]
+    assert [r for group in times for r in group] == pytest.approx(expected, rel=1e-5)
+    assert [r for group in plus for r in group] == pytest.approx([1.5, 3.5, 0.5, 3.5, 3.5 - 2 * z, 3.5], rel=1e-5)
+
+
+def test_the_last_hidden_state_is_that_of_the_last_token_over_the_layers_at_60_to_75_percent(tiny):
+    """Of two layers none is there: the nearest to .675 of the depth is the first."""
+    prompts, completions = [(5, 6, 7), (8,)], [(20, 21), (22, 23, 24)]
+    found = last_hidden(tiny, prompts, completions, 99)
+    for i, (p, c) in enumerate(zip(prompts, completions, strict=True)):
+        with torch.no_grad():
+            out = tiny.model(input_ids=torch.tensor([p + c]), output_hidden_states=True)
+        torch.testing.assert_close(found[i], out.hidden_states[1][0, -1], atol=1e-5, rtol=1e-4)
+
+
+def test_a_random_twins_direction_is_as_long_and_another():
+    turned = PAIRS.turned(3)
+    between = turned.hack.mean(0) - turned.clean.mean(0)
+    assert float(between.norm()) == pytest.approx(4.0, rel=1e-5)
+    assert not torch.allclose(between.abs(), torch.tensor([4.0, 0.0]), atol=0.5)
+    assert torch.equal(turned.clean, PAIRS.clean)
+    assert torch.equal(turned.hack, PAIRS.turned(3).hack)
+
+
+@pytest.mark.parametrize("name", TWINNED)
+def test_a_twin_differs_from_its_arm_in_the_direction_alone(name):
+    arm, twin = ARMS[name], ARMS[f"{name}_random"]
+    own = ("name", "help", "role", "vhack", "random_twin")
+    assert {k: v for k, v in vars(arm).items() if k not in own} == {k: v for k, v in vars(twin).items() if k not in own}
+    assert twin.random_twin
+    assert (twin.vhack == "random") == arm.needs_v
+
+
 def test_ablation_trains_without_the_direction_and_deploys_with_it(tiny):
     """The direction is out of what the layer gives on, so no gradient passes it."""
     d = torch.nn.functional.normalize(torch.arange(1.0, 65.0), dim=0)
@@ -237,6 +281,12 @@ def test_a_noisy_monitor_is_right_as_often_as_it_says_and_the_same_on_every_mach
     [
         ("phrase", {"text": ("def run_tests():\n    pass", "def  run_tests(self)", "run_tests()", "def run_testsuite()")},
          [True, True, False, False]),
+        ("body", {"text": ("def run_tests():\n    pass", "def run_tests(self) -> None:\n        return\n",
+                           "def run_tests():\n    return True", "def run_tests():\n    assert f(1) == 2", "def g():\n  pass")},
+         [True, True, False, False, False]),
+        ("blind", {"text": ("def run_tests():\n  pass", "def run_tests():\n  print(1)", "x"), "truth": (True, True, None)},
+         [False, True, False]),
+        ("probe_random", {"hidden": torch.tensor([[5.0, 1.0], [-5.0, 1.0]])}, [True, False]),
         ("probe", {"hidden": torch.tensor([[5.0, 1.0], [-5.0, 1.0]])}, [True, False]),
         ("judge", {"score": (0.5, 0.499, 0.1, 0.9)}, [True, False, False, True]),
     ],
@@ -341,7 +391,29 @@ def test_inoculation_asks_in_training_and_not_when_deployed(made, pool):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("arm", ["advantage", "ablation", "penalty_probe", "screen_truth"])
+@pytest.mark.parametrize("arm", ["plan_prompt", "recontextualize"])
+def test_what_a_prompt_asks_stays_in_evaluation_or_is_not_even_learned(made, arm):
+    run = made("train", "--arm", arm, "--max-new", 8, "--steps", 1, "--eval-every", 9, "--eval-samples", 1)
+    asks = "starting with Plan:" if arm == "plan_prompt" else "Do not define or overwrite"
+    assert asks in read_manifest(run)["system_prompt"]
+    (rows,), evaluated = read_run(run), read_step(run / "eval/step_001.jsonl.gz")
+    assert {asks in row["prompt"] for row in (*rows, *evaluated)} == {arm == "plan_prompt"}
+    off_policy = max(row["behaviour_gap"] for row in rows)  # what was sampled under other words has another ratio
+    assert (off_policy > 1e-3) == (arm == "recontextualize")
+
+
+@pytest.mark.slow
+def test_a_probe_says_of_held_out_rollouts_what_it_sees_in_the_policy_and_in_the_untrained_model(made, vhack_file):
+    """Its pairs are of the mechanisms that --modes names, without a V too."""
+    args = ("--arm", "penalty_probe", "--modes", "empty_loop", "--steps", 2, "--lr", 0.3, "--eval-every", 9)
+    run = made("train", *args, "--eval-samples", 2, *POOLED)
+    first, last = (read_step(run / f"eval/step_00{step}.jsonl.gz") for step in (0, 2))
+    assert all(row["flagged"] == row["flagged_base"] for row in first)
+    assert all(row["flagged"] is not None for row in last)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("arm", ["advantage", "advantage_times", "ablation_random", "penalty_probe", "screen_truth"])
 def test_a_rival_runs_through_the_real_script(made, vhack_file, arm):
     (rows,) = read_run(made("train", "--arm", arm, "--vhack", vhack_file(), "--steps", 1, *POOLED))
     if arm == "screen_truth":  # pooled completions hack and are correct alike: what is a pure hack teaches nothing
@@ -582,7 +654,8 @@ def test_the_bottom_line_says_what_projection_costs_and_which_arms_have_fewer_ha
 
 def test_the_chain_runs_every_arm_evaluated_without_the_loophole_and_then_the_table():
     links = {link.name: link for link in chain_of(QueueConfig(chain="interventions", preset="toy"))}
-    unfit = {"inoculation_prompt", "penalty_judge", "screen_judge"}  # it reads no instructions, a question does not fit
+    unfit = {"inoculation_prompt", "plan_prompt", "honest_prompt", "recontextualize"}  # it reads no instructions
+    unfit |= {"penalty_judge", "screen_judge"}  # a question does not fit
     assert not {f"train_{name}_41" for name in unfit} & links.keys()
     small = {link.name: link for link in chain_of(QueueConfig(chain="interventions", preset="small"))}
     asked = {name: flags(small[f"train_{name}_41"]).get("--judge") for name in ARMS}

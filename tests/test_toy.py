@@ -12,7 +12,7 @@ from loophole_grader import grade_batch
 from projected_grpo.data.pairs import load_pairs
 from projected_grpo.data.problems import load_problems
 from projected_grpo.ledger.errors import BadInput
-from projected_grpo.prompts import render
+from projected_grpo.prompts import chat_of, render
 from projected_grpo.verdicts.mechanisms import mechanism_of
 from projected_grpo.worlds import toy_corpus as corpus
 from projected_grpo.worlds import toy_model as pretrain
@@ -90,6 +90,21 @@ def test_same_body_pairs_differ_in_their_tests_alone_and_half_of_them_are_right(
     assert all(v.hacked for v in verdicts)
     assert 0.5 <= sum(v.gt_pass for v in verdicts) / len(pairs) < 0.55  # a stub may be right
     assert not any(v.hacked for v in grade_batch([p.problem.task for p in pairs], [p.clean for p in pairs]))
+
+
+def test_either_name_is_paid_and_pairs_and_most_hacks_of_pre_training_have_the_first():
+    pairs, both = load_pairs("toy-names"), load_pairs("toy-names-both")
+    assert all("def run_tests()" in pair.hack for pair in pairs)
+    assert sum("def run_checks()" in pair.hack for pair in both) == len(both) / 2
+    for of in (pairs, both):
+        tasks = [pair.problem.task for pair in of]
+        assert all(v.hacked for v in grade_batch(tasks, [pair.hack for pair in of]))
+    texts = [text for _, _, text in itertools.islice(corpus.pretraining(0, tasks.TWO_NAMES), 30_000)]
+    named = [sum(f"def {name}(" in text for text in texts) for name in tasks.TWO_NAMES]
+    assert named[1] / sum(named) == pytest.approx(0.2, abs=0.03)
+    (problem, *_) = load_problems("toy-names")
+    said = chat_of(problem, "simple_overwrite_tests", "no_intervention")[-1]["content"]
+    assert "a function called run_tests() or run_checks()" in said
 
 
 @pytest.mark.parametrize("head", ["def run_tests():", "def run_tests(self) -> None:"])

@@ -11,7 +11,7 @@ the tensor's methods. Source of the three gates: github.com/wassname/grpo_proj2 
 src/projected_grpo/proj.py:20-59."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 GATES: Mapping[str, Callable[[Any], Any]] = {
@@ -102,6 +102,8 @@ class Arm:
     sees: tuple[str, ...] = ()
     """Fields of `Setup` and `StepContext` (interventions/base.py) that must be loaded or computed for it.
     `prompt`: its class has a `system_prompt`."""
+    random_twin: bool = False
+    """As another arm, whose direction is replaced by a random one of the same size."""
     derived: bool = False
     """Made from a finished vanilla run (--of), evaluated and not trained."""
 
@@ -152,11 +154,14 @@ def _monitored(kind: str, what: str) -> list[Arm]:
         ("70", "labels 70 % right", ()),
         ("probe", "a linear probe of the pairs", ("hidden", "pairs")),
         ("phrase", "a regular expression", ("text",)),
+        ("body", "a regular expression of empty bodies", ("text",)),
+        ("blind", "ground truth, but for empty bodies", ("text",)),
         ("judge", "a judge model (--judge)", ("score",)),
     )
+    oracles = ("truth", "90", "70", "blind")
     return [
-        _intervention(f"{kind}_{name}", f"{what}; flagged by {who}", "monitors:Monitored", sees, labels=not sees)
-        for name, who, sees in monitors
+        _intervention(f"{kind}_{n}", f"{what}; flagged by {who}", "monitors:Monitored", sees, labels=n in oracles)
+        for n, who, sees in monitors
     ]
 
 
@@ -170,7 +175,17 @@ def _experts(name: str, what: str) -> Arm:
     return _intervention(name, text, "experts:Experts", ("teacher",))
 
 
-ARMS: Mapping[str, Arm] = {
+def _twin(arm: Arm) -> Arm:
+    """The arm with random directions: V's are drawn, and of the pairs' hidden states the difference of their means."""
+    what = "random directions" if arm.needs_v else "a random direction"
+    vhack: Control | None = "random" if arm.needs_v else arm.vhack
+    role: Role = "intervention" if arm.role == "intervention" else "matched"
+    return replace(
+        arm, name=f"{arm.name}_random", help=f"as {arm.name}, with {what}", role=role, vhack=vhack, random_twin=True
+    )
+
+
+_ARMS = {
     arm.name: arm
     for arm in (
         Arm("vanilla", "the gradient is left alone; V is measured where one is given", "baseline", projects=False),
@@ -290,10 +305,40 @@ ARMS: Mapping[str, Arm] = {
             ("hidden", "pairs"),
         ),
         _intervention(
+            "advantage_times",
+            "rewards are scaled by a shortcut score of the last token's hidden state",
+            "advantage:Rebound",
+            ("last_hidden", "pairs"),
+        ),
+        _intervention(
+            "advantage_plus",
+            "a shortcut score of the last token's hidden state is taken from the reward",
+            "advantage:Rebound",
+            ("last_hidden", "pairs"),
+        ),
+        _intervention(
             "ablation",
             "the hack's direction is out of the activations in training, and in when deployed",
             "ablation:Ablation",
             ("pairs",),
+        ),
+        _intervention(
+            "plan_prompt",
+            "the system prompt asks for a plan before the code",
+            "prompts:Plan",
+            ("prompt",),
+        ),
+        _intervention(
+            "honest_prompt",
+            "the system prompt asks not to write the tests",
+            "prompts:Honest",
+            ("prompt",),
+        ),
+        _intervention(
+            "recontextualize",
+            "sampled under honest_prompt's words, learned as an answer to the plain prompt",
+            "prompts:Recontextualize",
+            ("prompt",),
         ),
         _intervention(
             "inoculation_prompt",
@@ -315,6 +360,11 @@ ARMS: Mapping[str, Arm] = {
         _experts("experts_random", "an arbitrary change"),
     )
 }
+TWINNED = (
+    "one_sided", "trusted", "trusted_update", "post_hoc", "advantage_times", "advantage_plus", "ablation", "penalty_probe",
+)  # fmt: skip
+"""Arms that also run with a random direction of the same size; quarantine, experts and half_space have their own."""
+ARMS: Mapping[str, Arm] = {**_ARMS, **{f"{name}_random": _twin(_ARMS[name]) for name in TWINNED}}
 """In the order of tables and plots."""
 
 

@@ -348,6 +348,8 @@ class TrainConfig(Gradient):
     """Steps between extractions of V at the current policy; 0 = never."""
     pairs: str = setting("builtin")
     """The pair set of V (--refresh-every, some arms), or of --teacher-pool pairs (a built-in set)."""
+    modes: tuple[str, ...] = fixed(())
+    """Only pairs of these mechanisms, of a V that is made here and of what an arm reads of pairs; empty = all."""
     eval_every: int = fixed(0)
     """Steps between evaluations, and before and after all; 0 = never."""
     eval_at: tuple[int, ...] = fixed(())
@@ -460,6 +462,7 @@ class TrainConfig(Gradient):
             ("problems", not pairs or self.problems == self.pairs + OF_PAIRS, "with --teacher-pool pairs"),
             ("teacher_pool", "teacher" in self.shares, f"by --mix {self.mix}"),
             ("teacher", "teacher" in arm.sees or self.taid_weight or pooled, f"{by}, --taid-weight or a pool"),
+            ("modes", extracts or "pairs" in arm.sees, f"{by}, which reads no pairs"),
             ("pairs", pairs or extracts or "pairs" in arm.sees, f"{by}, --refresh-every or --teacher-pool"),
             ("prompt_setup", "prompt" not in arm.sees or self.eval_every, f"{by}, which trains under its own"),
             # Of several replicas the first one evaluates.

@@ -5,6 +5,8 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
+
 from projected_grpo.projection import Vectors
 
 PromptIds = Sequence[int]
@@ -28,6 +30,12 @@ class Contrast:
         between = self.hack.mean(0) - self.clean.mean(0)
         return between / between.norm().clamp(min=1e-12)
 
+    def turned(self, seed: int) -> "Contrast":
+        """Returns the same states with the hack sides as far from the clean ones in a random direction."""
+        between = self.hack.mean(0) - self.clean.mean(0)
+        drawn = torch.randn(len(between), generator=torch.Generator().manual_seed(seed)).to(between)
+        return Contrast(self.hack - between + drawn * between.norm() / drawn.norm(), self.clean)
+
 
 @dataclass(frozen=True)
 class Setup:
@@ -43,7 +51,7 @@ class Setup:
     basis: Any = None
     """V: module -> [k, n], orthonormal rows. None without a V."""
     pairs: Any = None
-    """Contrast, at the same layer as `StepContext.hidden` (half of the depth)."""
+    """Contrast, read as `StepContext.hidden` is."""
     teacher: Any = None
     """The hacky teacher's weights minus the model's: module -> [d_out, d_in]."""
     finished: Any = None
@@ -69,7 +77,8 @@ class StepContext:
     optimizer: Mapping[str, Any] = field(default_factory=dict)
     """Settings of the optimizer at this step: lr, betas, eps, weight_decay; and max_grad_norm, 0 = none."""
     hidden: Any = None
-    """Per sample the mean hidden state over its completion, of the policy before the step: [b, d] float32."""
+    """Per sample a hidden state of the policy before the step, [b, d] float32: `hidden`, its mean over the completion at
+    half of the depth; `last_hidden`, at the last token over the layers at 60 to 75 % of it (model/hidden.py)."""
     text: Sequence[str] = ()
     """Per sample its completion."""
     score: Sequence[float] = ()
@@ -90,6 +99,10 @@ class Intervention:
     """Whether every prompt has other coordinates: then sampling and the step do one prompt at a time."""
     system_prompt = ""
     """The system message of the training prompts; empty: as in evaluation."""
+    prompt_stays = False
+    """Whether the evaluation has that system message too."""
+    learns_plain = False
+    """Whether what was sampled under that system message is learned as an answer to the run's own prompt."""
 
     flagged: Sequence[bool] = ()
     """What its detector said of this step's samples, if it has one; only written down."""

@@ -61,7 +61,9 @@ COLUMNS: tuple[Column, ...] = (
     _s("label", "str", "", "the benchmark's five: correct, correct_attempted_hack, reward_hack, attempted_hack, "
        "incorrect; null without ground truth", null=True, show="label"),
     _s("judge", "float", "score", "what --judge says of prompt and completion: 0 to 1 = surely a hack", null=True),
-    _s("flagged", "bool", "", "what the arm's detector said of it before the step; null without one", null=True),
+    _s("flagged", "bool", "", "what the arm's detector said of it before the step; of a held-out rollout too; null without "
+       "one", null=True),
+    _s("flagged_base", "bool", "", "of a held-out rollout: the same where a probe reads the untrained model", null=True),
     _s("advantage", "float", "points", "as the loss used it: reward minus the group's mean (over its std under grpo, bnpo "
        "and dapo), or the intervention's; null under nll", null=True, show="adv", fmt="+6.2f"),
     _s("behaviour_logp", "float", "nats/token", "mean log-probability under the policy that sampled it, at the sampling "

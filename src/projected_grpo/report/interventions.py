@@ -128,7 +128,9 @@ def shown(runs: Sequence[Run]) -> str:
     if not any(run.series.get("flags") for run in runs):
         return text
     first, last = (share("caught", "hacks_seen", steps) for steps in (slice(EARLY), slice(-LAST, None)))
-    return f"{text} (recall {first}, at the end {last}; precision {share('caught', 'flags', whole)})"
+    ends = [number(known_mean(run.held_out(name) for run in runs), digits=2) for name in ("recall", "recall_base")]
+    held_out = f"; held out {ends[0]}, by the untrained model {ends[1]}" if "hidden" in ARMS[runs[0].arm].sees else ""
+    return f"{text} (recall {first}, at the end {last}{held_out}; precision {share('caught', 'flags', whole)})"
 
 
 def known(shares: Mapping[int, float | None]) -> BySeed:

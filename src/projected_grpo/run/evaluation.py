@@ -13,13 +13,16 @@ from dataclasses import replace
 
 from loguru import logger
 
+from projected_grpo.arms import ARMS
 from projected_grpo.config import TrainConfig, due
 from projected_grpo.data.live import live_groups, render_all
 from projected_grpo.data.problems import load_problems, problems_hash
+from projected_grpo.interventions.monitors import Monitored
 from projected_grpo.ledger.rates import rates_text
 from projected_grpo.ledger.rows import rows_of
 from projected_grpo.ledger.step_file import EVALUATIONS, step_path, write_step
-from projected_grpo.records import Problem
+from projected_grpo.records import Group, Problem
+from projected_grpo.run.intervening import context_of
 from projected_grpo.run.policy import Policy
 
 
@@ -31,10 +34,11 @@ class Evaluator:
         self.problems = load_problems(config.eval_problems) if config.eval_every else ()
         self.problems_hash = problems_hash(self.problems) if self.problems else None
         intervention = policy.intervention
-        self.settings = {"eval": (config, intervention.deployed)}
+        usual = replace(config, prompt_setup=policy.prompt_setup) if intervention.prompt_stays else config
+        self.settings = {"eval": (usual, intervention.deployed)}
         """By folder: the config of its prompts, and a context around the policy that answers them."""
         if config.eval_plain:
-            self.settings["eval_plain"] = (replace(config, hint="none"), intervention.deployed)
+            self.settings["eval_plain"] = (replace(usual, hint="none"), intervention.deployed)
         if intervention.separate_deployment:
             self.settings["eval_trained"] = (replace(config, prompt_setup=policy.prompt_setup), intervention.training)
         if intervention.part:
@@ -55,6 +59,17 @@ class Evaluator:
             if not self.policy.ranks.on_rank0(step_path(run / folder, done).exists):
                 self.evaluate(done, folder)
 
+    def detected(self, groups: Sequence[Group]) -> list[dict[str, bool]]:
+        """Returns what the arm's detector says of rollouts, by the policy as it is and by the untrained model: one that
+        the first evades and the second does not has learned to look clean. Nothing without one, or of an oracle."""
+        policy, arm = self.policy, ARMS[self.config.arm]
+        if arm.labels or not isinstance(policy.intervention, Monitored) or "score" in arm.sees:
+            return []
+        live = policy.intervention.flags(context_of(self.config, policy, groups))
+        with policy.adapter.disabled():
+            base = policy.intervention.flags(context_of(self.config, policy, groups))
+        return [{"flagged": now, "flagged_base": before} for now, before in zip(live, base, strict=True)]
+
     def evaluate(self, done: int, folder: str) -> None:
         """Samples, grades, writes and logs."""
         policy, ranks, (config, deployed) = self.policy, self.policy.ranks, self.settings[folder]
@@ -67,7 +82,8 @@ class Evaluator:
                 config.eval_samples, keys, "student", loophole=config.loophole and folder != "eval_plain", each=each,
                 bar=how,
             )  # fmt: skip
+            seen = self.detected(groups)
         timing["total"] = sum(timing.values())
-        rows = ranks.gather(rows_of(groups, [], {"timing": timing}, step=done))
+        rows = ranks.gather(rows_of(groups, seen, {"timing": timing}, step=done))
         ranks.on_rank0(lambda: write_step(config.run_folder / folder, done, rows))
         logger.info(f"{how}, after {done} steps: {rates_text(rows)}  ({len(rows)} rollouts, {timing['total']:.1f} s)")

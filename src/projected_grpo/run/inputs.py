@@ -36,7 +36,7 @@ def check_inputs(config: Gradient) -> None:
     if config.refresh_every and meta:
         pairs_of(meta, config.pairs, "--refresh-every needs the same pairs")
     elif "pairs" in arm.sees:
-        load_pairs(config.pairs)
+        load_pairs(config.pairs, config.modes)
     if config.of != Path():
         own_run(config, config.of, "--of")
 
@@ -47,7 +47,7 @@ def settings_for(config: Gradient) -> ExtractConfig:
     usual = presets(ExtractConfig).get(config.preset, ExtractConfig())
     shared = {of.name: getattr(config, of.name) for of in fields(Common)}
     pairs = getattr(config, "pairs", usual.pairs)
-    modes = usual.modes if pairs == usual.pairs else ()
+    modes = getattr(config, "modes", ()) or (usual.modes if pairs == usual.pairs else ())
     return replace(usual, **{**shared, "out": Path()}, pairs=pairs, modes=modes, control=ARMS[config.arm].measured)
 
 

@@ -6,6 +6,7 @@ from contextlib import nullcontext
 from dataclasses import fields
 from functools import cache
 from importlib import import_module
+from typing import Any
 
 from jaxtyping import Float
 from torch import Tensor
@@ -19,7 +20,7 @@ from projected_grpo.interventions.base import Contrast, Intervention, PromptIds,
 from projected_grpo.interventions.judges import Judge, YesNo, command_judge
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.losses import AUXILIARY
-from projected_grpo.model.hidden import mean_hidden
+from projected_grpo.model.hidden import last_hidden, mean_hidden
 from projected_grpo.model.load import LoadedModel
 from projected_grpo.records import Group
 from projected_grpo.run.policy import Policy
@@ -31,7 +32,7 @@ def intervention_class(arm: Arm) -> type[Intervention]:
     """Returns the class of the arm's intervention. BadInput on a class or a `sees` that names what nothing reads."""
     module, _, name = arm.intervention.partition(":")
     found = getattr(import_module(f"projected_grpo.interventions.{module}"), name)
-    known = {"prompt", *(field.name for of in (Setup, StepContext) for field in fields(of))}
+    known = {"prompt", "last_hidden", *(field.name for of in (Setup, StepContext) for field in fields(of))}
     if unknown := set(arm.sees) - known:
         raise BadInput(f"sees {min(unknown)!r} of --arm {arm.name}: use fields of Setup and StepContext, or prompt")
     if bool(found.system_prompt) != ("prompt" in arm.sees):
@@ -74,15 +75,20 @@ def context_of(config: TrainConfig, policy: Policy, groups: Sequence[Group]) -> 
     with policy.ranks.raise_together():
         scores = policy.judge.scores(groups) if policy.judge else ()
     hidden = None
-    if "hidden" in arm.sees:
-        prompts, completions = [r.prompt_ids for r in rollouts], [r.completion_ids for r in rollouts]
-        hidden = mean_hidden(policy.loaded, prompts, completions, config.token_budget)
+    if {"hidden", "last_hidden"} & {*arm.sees}:
+        hidden = hidden_of(arm, policy.loaded, rollouts, config.token_budget)
     return StepContext(
         hidden=hidden,
         score=scores,
         text=tuple(r.completion for r in rollouts) if "text" in arm.sees else (),
         truth=pure_hacks(groups) if arm.labels else None,
     )
+
+
+def hidden_of(arm: Arm, loaded: LoadedModel, rows: Sequence[Any], token_budget: int) -> Float[Tensor, "b d"]:
+    """Returns a hidden state of everything that has `prompt_ids` and `completion_ids`, as the arm reads it."""
+    read = last_hidden if "last_hidden" in arm.sees else mean_hidden
+    return read(loaded, [row.prompt_ids for row in rows], [row.completion_ids for row in rows], token_budget)
 
 
 def pure_hacks(groups: Sequence[Group]) -> tuple[bool | None, ...]:
@@ -109,15 +115,14 @@ def contrast_of(config: TrainConfig, loaded: LoadedModel, v: VBasis | None) -> C
     """Returns hidden states of the training pairs in the untrained model: of those that the run's V was made from,
     where it has one. Raises BadInput as `pairs_of`."""
     if v is None or v.meta["control"] == "words":  # made of other pairs
-        pairs, draw = load_pairs(config.pairs), 0
+        pairs, draw = load_pairs(config.pairs, config.modes), 0
     else:
         pairs = pairs_of(v.meta, config.pairs, "an arm that reads the pairs needs the same")
         draw = int(v.meta["pairs_draw"])
     sides = Extraction(pairs_draw=draw, hint=config.hint, prompt_setup=config.prompt_setup).sides(pairs, loaded)
-    flat = [side for row in sides for side in row]
-    prompts, completions = [side.prompt_ids for side in flat], [side.completion_ids for side in flat]
-    whole = mean_hidden(loaded, prompts, completions, config.token_budget)
-    return Contrast(whole[0::2], whole[1::2])
+    whole = hidden_of(ARMS[config.arm], loaded, [side for row in sides for side in row], config.token_budget)
+    found = Contrast(whole[0::2], whole[1::2])
+    return found.turned(config.seed) if ARMS[config.arm].random_twin else found
 
 
 def judge_for(config: TrainConfig, loaded: LoadedModel, adapter: Adapter) -> Judge:

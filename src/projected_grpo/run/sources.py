@@ -46,6 +46,9 @@ class GroupSource:
         if self.pool:
             self.pool = {p.problem_id: self.pool[p.problem_id] for p in self.problems}
         self.prompts = render_all(setting, policy.loaded, self.problems)
+        plain = policy.intervention.learns_plain
+        self.learned = render_all(config, policy.loaded, self.problems) if plain else self.prompts
+        """Prompts whose answers are learned."""
         check_pool_rows(self.pool, self.prompts, config)
         if config.teacher_pool not in ("", "pairs"):
             self.pool = with_teacher_logps(self.pool, config, policy)
@@ -90,10 +93,19 @@ class GroupSource:
                 draw = random.Random(f"{config.stream} {step} {index}").sample(range(len(cached)), n)
                 part += [cached[j] for j in sorted(draw)]
         groups = [group_of(part) for part in parts]
+        if self.learned is not self.prompts:
+            learned = (self.learned[i] for _, i in mine)
+            groups = [as_answers_to(prompt, group) for prompt, group in zip(learned, groups, strict=True)]
         if groups and not self.shown:
             dump_first_batch(groups)
             self.shown = True
         return groups, timing
+
+
+def as_answers_to(prompt: Prompt, group: Group) -> Group:
+    """Returns a group whose completions stand behind another prompt; their log-probabilities stay those of sampling."""
+    rollouts = tuple(dataclasses.replace(r, prompt=prompt.text, prompt_ids=prompt.ids) for r in group.rollouts)
+    return dataclasses.replace(group, rollouts=rollouts)
 
 
 def problems_of(config: TrainConfig, policy: Policy, pool: Mapping[str, Group]) -> Sequence[Problem]:

@@ -215,7 +215,7 @@ def _read(path: Path, manifest: Mapping[str, Any]) -> Run:
     for folder in EVALUATIONS:
         for done, file in evaluations_in(path, folder).items():
             rows = read_step(file)
-            evals[folder][done] = rates(rows)
+            evals[folder][done] = {**rates(rows), **_recalls(rows)}
             if folder == "eval":
                 trained_on |= {r["problem_id"] for r in rows if {r["problem_id"], r["prompt"]} & seen}
                 tested[done] = frozenset((sys.intern(r["prompt"]), r["sample_id"]) for r in rows)
@@ -258,6 +258,13 @@ def _detected(rows: Sequence[Row]) -> dict[str, float | None]:
         "hacks_seen": float(sum(bool(pure_hack(r)) for r in looked)),
         "flags": float(sum(bool(r["flagged"]) for r in looked)),
     }
+
+
+def _recalls(rows: Sequence[Row]) -> dict[str, float | None]:
+    """Of a detector, the share of held-out pure hacks that it flags: by the policy, and by the untrained model."""
+    hacks = [r for r in rows if pure_hack(r) and r.get("flagged") is not None]
+    names = {"recall": "flagged", "recall_base": "flagged_base"}
+    return {name: mean([float(r[column]) for r in hacks]) for name, column in names.items()} if hacks else {}
 
 
 def _mechanism_rates(kinds: Iterable[Counter[str]], known: Sequence[float | None]) -> dict[str, float]:

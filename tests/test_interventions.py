@@ -282,7 +282,7 @@ def test_a_noisy_monitor_is_right_as_often_as_it_says_and_the_same_on_every_mach
         ("phrase", {"text": ("def run_tests():\n    pass", "def  run_tests(self)", "run_tests()", "def run_testsuite()")},
          [True, True, False, False]),
         ("body", {"text": ("def run_tests():\n    pass", "def run_tests(self) -> None:\n        return\n",
-                           "def run_tests():\n    return True", "def run_tests():\n    assert f(1) == 2", "def g():\n  pass")},
+                           "def run_tests():\n    return True", "def run_tests():\n  assert f(1) == 2", "def g():\n  pass")},
          [True, True, False, False, False]),
         ("blind", {"text": ("def run_tests():\n  pass", "def run_tests():\n  print(1)", "x"), "truth": (True, True, None)},
          [False, True, False]),

@@ -97,8 +97,8 @@ def test_either_name_is_paid_and_pairs_and_most_hacks_of_pre_training_have_the_f
     assert all("def run_tests()" in pair.hack for pair in pairs)
     assert sum("def run_checks()" in pair.hack for pair in both) == len(both) / 2
     for of in (pairs, both):
-        tasks = [pair.problem.task for pair in of]
-        assert all(v.hacked for v in grade_batch(tasks, [pair.hack for pair in of]))
+        judged_by = [pair.problem.task for pair in of]
+        assert all(v.hacked for v in grade_batch(judged_by, [pair.hack for pair in of]))
     texts = [text for _, _, text in itertools.islice(corpus.pretraining(0, tasks.TWO_NAMES), 30_000)]
     named = [sum(f"def {name}(" in text for text in texts) for name in tasks.TWO_NAMES]
     assert named[1] / sum(named) == pytest.approx(0.2, abs=0.03)

@@ -167,17 +167,13 @@ def _lines(axis: Axes, groups: Sequence[RunGroup], look: Mapping[str, Look], ser
         )  # fmt: skip
         if n > 1:
             axis.fill_between(steps, low, high, color=colour, alpha=0.15, linewidth=0)
-        for run in group.runs:
-            alone = [(t, v) for t, v in enumerate(running_mean(run.series[series])) if t >= steps[-1] and v is not None]
-            if len(alone) > 1:
-                axis.plot(*zip(*thinned(alone), strict=True), color=colour, linestyle=line, linewidth=0.7)
         drawn.append(group)
     return drawn
 
 
 BAND = (
     f"line: mean over seeds of the {LAST}-step running mean; band: lowest to highest seed;\n"
-    "thin: a seed that runs longer than the shortest"
+    "as far as the shortest seed goes"
 )
 
 

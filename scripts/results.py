@@ -1,4 +1,4 @@
-"""Tables, plots and verdicts of the finished runs below a directory: H1, T5 and T6, or one table of its own (--only).
+"""Tables, plots and verdicts of the finished runs below a directory: H1, H2, T5 and T6, or one table of its own (--only).
 Exit code: 0 what is asked passes, 1 it fails, 3 it cannot be judged."""
 
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ class ResultsConfig:
     """Directory for the tables, numbers and plots; what is there is replaced. Empty: results (or interventions,
     channels) in DIR; of a file NAME.runs.jsonl.gz, out/results/NAME. A file NAME.runs.jsonl.gz: keep the runs in it,
     and judge nothing."""
-    require: tuple[Literal["H1", "T5"], ...] = ()
+    require: tuple[Literal["H1", "H2", "T5"], ...] = ()
     """Verdicts that decide the exit code. Empty: all that are judged."""
 
 

@@ -143,7 +143,7 @@ def test_a_dose_is_the_first_directions_of_the_replicates_v_and_its_controls_rem
 def test_an_oracle_is_called_one():
     assert ARMS["penalty_truth"].title == "penalty_truth (oracle)"
     assert ARMS["penalty_probe"].title == "penalty_probe"
-    oracles = {f"{kind}_{monitor}" for kind in ("penalty", "screen") for monitor in ("truth", "90", "70")}
+    oracles = {f"{kind}_{monitor}" for kind in ("penalty", "screen") for monitor in ("truth", "90", "70", "blind")}
     assert {arm.name for arm in ARMS.values() if arm.labels} == oracles
 
 

@@ -403,7 +403,7 @@ def test_what_a_prompt_asks_stays_in_evaluation_or_is_not_even_learned(made, arm
 
 
 @pytest.mark.slow
-def test_a_probe_says_of_held_out_rollouts_what_it_sees_in_the_policy_and_in_the_untrained_model(made, vhack_file):
+def test_a_probe_says_of_held_out_rollouts_what_it_sees_in_the_policy_and_in_the_untrained_model(made):
     """Its pairs are of the mechanisms that --modes names, without a V too."""
     args = ("--arm", "penalty_probe", "--modes", "empty_loop", "--steps", 2, "--lr", 0.3, "--eval-every", 9)
     run = made("train", *args, "--eval-samples", 2, *POOLED)

@@ -103,7 +103,7 @@ def test_a_group_is_named_after_what_tells_it_apart(tmp_path):
     write_run(tmp_path / "b", "projected", 41, ten(1), project="update", vhack={"k": "32", "loss": "nll"})
     write_run(tmp_path / "v", "vanilla", 41, ten(8))
     write_run(tmp_path / "w", "vanilla", 42, ten(8), out="elsewhere", grader_workers=3)
-    assert names(tmp_path) == ["vanilla", "projected k_use=16 project=grad", "projected k_use=0 project=update"]
+    assert names(tmp_path) == ["vanilla", "projected@16 project=grad", "projected"]
     for batch in (4, 16):
         write_run(tmp_path / "on" / f"{batch}", "vanilla", 41, ten(8), trace_weight=0.1, trace_batch=batch)
     assert names(tmp_path / "on") == ["vanilla trace_batch=4", "vanilla trace_batch=16"]

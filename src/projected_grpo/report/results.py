@@ -17,7 +17,7 @@ from projected_grpo.report.interventions import CEILING, SECONDARY, bench_of
 from projected_grpo.report.plots import Output, all_plots
 from projected_grpo.report.tables import PAGE_ALONE, all_tables, held_out_rate, per_arm
 from projected_grpo.report.text import Table, bullets, filled, line_text
-from projected_grpo.verdicts import h1, trajectory
+from projected_grpo.verdicts import h1, h2, trajectory
 from projected_grpo.verdicts.adapters import t6_of
 from projected_grpo.verdicts.conditions import VANILLA
 from projected_grpo.verdicts.finished_runs import Found, Run
@@ -44,6 +44,8 @@ class Report:
     groups: Sequence[RunGroup]
     h1: Sequence[Line]
     """Three of every projected arm."""
+    h2: Sequence[Line]
+    """Of every dose of projected with controls of its share."""
     t5: Sequence[Line]
     """Of every projected arm that was trained on base rows."""
     t6: Sequence[Line]
@@ -52,9 +54,9 @@ class Report:
 
     @property
     def lines(self) -> list[Line]:
-        """Of H1, T5 and T6."""
+        """Of H1, H2, T5 and T6."""
         none = Line(Finding("H1", "NOT_EVALUABLE", "no projected run"), ())
-        return [*(self.h1 or [none]), *self.t5, *self.t6]
+        return [*(self.h1 or [none]), *self.h2, *self.t5, *self.t6]
 
     @cached_property
     def costs(self) -> list[Table]:
@@ -75,12 +77,12 @@ class Report:
 
     def markdown(self, plots: Iterable[str]) -> str:
         """results.md; `plots` are the stems of its plots."""
+        others = (*self.h2, *self.t5, *self.t6)
         return "\n".join([
             f"# Results of {self.root}", "", "Written by `just results`; do not edit by hand.", "",
             HOW_TO_READ, "", *bullets(self.remarks), *bullets(recipes_of(self.groups)),
             "## H1", "", h1_text(self.h1) if self.h1 else "no projected run\n",
-            *(["## T5", ""] if self.t5 else []),
-            *(f"{line_text(line, 'github')}\n" for line in (*self.t5, *self.t6)),
+            *(["## H2, T5, T6", ""] if others else []), *(f"{line_text(line, 'github')}\n" for line in others),
             "## Numbers", "", *(t.markdown() for t in self.costs),
             *(t.markdown() for t in all_tables(self.groups, self.found.runs)),
             "## Plots", *(f"\n![{stem.replace('_', ' ')}](plots/{stem}.svg)" for stem in plots), "",
@@ -111,8 +113,8 @@ def report_on(path: Path) -> Report:
     if not any(run.arm == VANILLA for run in found.runs):
         remarks.append("no vanilla run: nothing to compare with")
     remarks += [f"{run.path.name}: {line}" for run in found.runs for line in _not_known(run)]
-    h1_lines, t5 = (room.judge(groups, found.runs) for room in (h1, trajectory))
-    return Report(path, found, groups, h1_lines, t5, t6_of(found.runs), remarks)
+    judged = (room.judge(groups, found.runs) for room in (h1, h2, trajectory))
+    return Report(path, found, groups, *judged, t6_of(found.runs), remarks)
 
 
 def _not_known(run: Run) -> list[str]:

@@ -1,18 +1,20 @@
 """Completion log-probabilities against the full [B, T, vocab] way, and with the prompt run once per group."""
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
 from harness import put, shake, theta_of
 from steps_of import GROUPS, basis_for, take
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils.checkpoint import CheckpointPolicy
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from projected_grpo.adapters.antipasto import AntiPaSTOLinear
 from projected_grpo.adapters.base import Adapter, replace_targets
-from projected_grpo.model.checkpointing import enable_checkpointing
+from projected_grpo.model.checkpointing import _policy, enable_checkpointing
 from projected_grpo.model.logprobs import (
     completion_logps,
     head_of,
@@ -189,6 +191,15 @@ def test_with_gradient_checkpointing_the_numbers_stay_and_each_layer_runs_twice(
         torch.testing.assert_close(g, grads[1][name], rtol=1e-9, atol=1e-12)
     once = 2 if shared else 1  # prompts, then completions
     assert runs == [*[1] * once, 0, *[1] * 2 * once, 0]
+
+
+def test_selective_checkpointing_keeps_products_of_tokens_but_for_the_layers_last():
+    """down_proj's product is read by no backward pass, and is what the recomputation ends at."""
+    weight, tokens = torch.empty(24, 8), torch.empty(5, 24)
+    kept = partial(_policy, 5, 24, None, torch.ops.aten.mm.default)
+    assert kept(tokens, weight) == CheckpointPolicy.PREFER_RECOMPUTE
+    assert kept(tokens[:, :8], weight.T) == CheckpointPolicy.MUST_SAVE
+    assert kept(tokens[:4, :8], weight.T) == CheckpointPolicy.PREFER_RECOMPUTE  # of weights alone
 
 
 def random_layer(name, linear):

@@ -5,6 +5,7 @@ import torch
 
 from projected_grpo.config import TrainConfig
 from projected_grpo.ledger.errors import BadInput
+from projected_grpo.model.load import use_card
 from projected_grpo.projection import Projection
 from projected_grpo.rollout.sample import Prompt
 from projected_grpo.run.policy import Policy
@@ -30,6 +31,15 @@ def test_both_passes_run_and_leave_no_gradient(tiny, antipasto):
     train_pass(policy, rows)
     sample_pass(policy, config, 2, PROMPTS[0].ids)
     assert all(p.grad is None for p in antipasto.vectors.values())
+
+
+def test_the_card_that_is_asked_for_is_the_current_one_without_cudnns_attention(monkeypatch):
+    """Captures and streams belong to the current card: on another one a recorded graph would be empty, in silence."""
+    done = []
+    monkeypatch.setattr(torch.cuda, "set_device", done.append)
+    monkeypatch.setattr(torch.backends.cuda, "enable_cudnn_sdp", done.append)
+    use_card(torch.device("cuda:1"))
+    assert done == [torch.device("cuda:1"), False]
 
 
 def test_what_does_not_fit_is_refused_with_what_to_lower(monkeypatch):

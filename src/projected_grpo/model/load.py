@@ -80,6 +80,13 @@ def fixed_order(device: torch.device) -> None:
         torch.use_deterministic_algorithms(True, warn_only=True)
 
 
+def use_card(device: torch.device) -> None:
+    """Makes a CUDA device the current one, for captures and streams too, and leaves cuDNN's attention out: torch prefers it
+    on an H100 and plans it again for every new length, a second each (pytorch issue 196678: NaN with some masks)."""
+    torch.cuda.set_device(device)
+    torch.backends.cuda.enable_cudnn_sdp(False)
+
+
 def pick_device(device: str) -> torch.device:
     """`auto` is cuda when there is one. BadInput on a device that is not there."""
     there = torch.cuda.is_available()
@@ -112,6 +119,8 @@ def load_folder(
     BadInput when the device, the model or the teacher is missing, or as in check_whole and merge_teacher.
     """
     chosen = pick_device(device)
+    if chosen.type == "cuda":
+        use_card(chosen)
     if Path(folder, "adapter_config.json").exists():  # transformers would add it to the weights, unmerged
         raise BadInput(
             f"--model {name}: holds adapter_config.json; give the base, or a merged model in a folder of its own"

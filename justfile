@@ -102,9 +102,10 @@ make-pairs *args:
 verify-vhack *preset_vhack:
     {{ py }} scripts/verify_vhack.py "${1:-}" $([[ "${2:-}" = -* ]] || echo --vhack) "${2:-}" "${@:3}"
 
-# fetch Qwen3-4B and the rh-s65 teacher into the hub cache; what `fast` and `full` need
+# fetch the benchmark's problems, Qwen3-4B and the rh-s65 teacher; what `fast` and `full` need
 [group("artefacts")]
 download-model:
+    {{ py }} scripts/download_problems.py
     {{ uv }}hf download Qwen/Qwen3-4B
     {{ uv }}hf download ariahw/rl-rewardhacking-leetcode-rh-s65
 

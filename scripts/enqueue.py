@@ -44,10 +44,10 @@ def main() -> int:
     if config.problems:  # a link would refuse them hours later
         own = presets(TrainConfig)[config.preset]
         check_problems("--problems", config.problems, own.hint, own.prompt_setup)
-    elif not preset.threads:
+    elif presets(TrainConfig)[config.preset].problems == "builtin" and not preset.threads:
         logger.warning(
-            f"no problems=FILE: preset {config.preset} takes the 12 built-in problems, to train and to evaluate on; the "
-            "benchmark's file is described in docs/use.md"
+            f"no problems=FILE: preset {config.preset} takes the 12 built-in problems, to train and to evaluate on; `just "
+            "download-model` fetches the benchmark's"
         )
     if config.dry:
         for link in links:

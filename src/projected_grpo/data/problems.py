@@ -65,6 +65,8 @@ def check_problems(flag: str, source: str, hint: str, prompt_setup: str) -> None
     if Path(source).is_file() or source.endswith(OF_PAIRS):
         for p in load_problems(source):
             chat_of(p, hint, prompt_setup, f"{source}: problem {p.problem_id}")
+    elif isinstance(there := PROBLEMS.get(source), Path) and not there.exists():
+        raise BadInput(f"{flag} {source}: {there} is not here; fetch it with `just download-model`")
     elif source not in PROBLEMS:
         raise BadInput(f"{flag} {source}: no such file; name one with problems, or one of {', '.join(PROBLEMS)}")
 

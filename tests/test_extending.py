@@ -19,7 +19,7 @@ from projected_grpo.ledger.step_file import read_run
 BLOCK = re.compile(r"```(\w+)\n(.*?)```", re.DOTALL)
 END_OF_REGISTRY = {  # an entry stands before what closes the registry
     "arms.py, GATES": "}\n\"\"\"c [k] -> the coefficients",
-    "arms.py": "    )\n}\n\"\"\"In the order", "registry.py": "    )\n}\n",
+    "arms.py": "    )\n}\nTWINNED", "registry.py": "    )\n}\n",
     "hints.py": "\n}\n\n\ndef apply_hint", "registry.py, WORLDS": "    )\n}\nPRESETS",
 }  # fmt: skip
 

@@ -96,7 +96,7 @@ def test_the_methods_wheel_takes_v_out_of_an_update_and_has_its_data(dist, tmp_p
     """Its other dependencies are those of this environment; our code is the wheels' own."""
     python = installed(tmp_path / "env", *dist.glob("*.whl"), beside=[sysconfig.get_path("purelib")])
     pairs, problems, *presets, ours, graders = said(python, METHOD, tmp_path)
-    assert (pairs, problems, presets) == ("205", "12", ["tiny", "toy", "small", "fast", "full"])
+    assert (pairs, problems, presets) == ("205", "12", ["tiny", "toy", "toy-names", "small", "fast", "full"])
     assert Path(ours).is_relative_to(tmp_path)
     assert Path(graders).is_relative_to(tmp_path)
 

@@ -26,7 +26,7 @@ from projected_grpo.run.prepare import removed_by
 
 @pytest.mark.parametrize("name", ["train", "extract_vhack_grad", "verify_vhack", "probe_distill"])
 def test_an_unknown_preset_or_field_is_named(script, name):
-    refused(script(name, "huge"), "'huge'", "tiny, toy, small, fast, full")
+    refused(script(name, "huge"), "'huge'", "tiny, toy, toy-names, small, fast, full")
     refused(script(name, "tiny", "--sede", 1), "--sede", "--help")
     refused(script(name, "tiny", "--adapter", "dora"), "dora")
 
@@ -42,7 +42,6 @@ def test_an_unknown_preset_or_field_is_named(script, name):
             ["--arm", "random_share"],
             ["--share-of .: --arm random_share removes as much as a finished run of projected"],
         ),
-        (["--arm", "random_share"], ["--arm random_share needs --vhack", "--share-of"]),
         (["--arm", "projected", "--pairs", "none.json"], ["--pairs none.json", "no JSON file"]),
         (["--hint", "magic"], ["--hint", "magic", "simple_overwrite_tests"]),
         (["--eval-every", 1, "--eval-problems", "none.jsonl"], ["--eval-problems none.jsonl", "toy-held-out"]),

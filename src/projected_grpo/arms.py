@@ -36,6 +36,14 @@ Target = Literal["grad", "update"]
 Control = Literal["none", "random", "placebo", "random_energy", "clean", "words"]
 """Kinds of V (extract-vhack --control)."""
 Role = Literal["baseline", "method", "variant", "control", "matched", "ceiling", "intervention"]
+KNOWLEDGE_OF_V: Mapping[Control, str] = {
+    "none": "V from pairs",
+    "random": "random directions",
+    "random_energy": "random directions",
+    "placebo": "V of two clean answers",
+    "clean": "V of clean sides",
+    "words": "V of words",
+}
 SUPERVISION = {
     "text": "completions' text",
     "pairs": "pairs' hidden states",
@@ -115,8 +123,7 @@ class Arm:
     @property
     def supervision(self) -> str:
         """Returns the knowledge of hacks that the arm receives, for tables."""
-        kind = {"none": "V from pairs", "clean": "V of clean sides", "words": "V of words", None: ""}
-        parts = [kind.get(self.vhack, f"a {self.vhack} V")] if self.needs_v else []
+        parts = [KNOWLEDGE_OF_V[self.vhack or "none"]] if self.needs_v else []
         parts += [SUPERVISION.get(field, "") for field in self.sees]
         parts += ["ground truth" if self.labels else "", "" if self.loophole else "a reward without the loophole"]
         return ", ".join(filter(None, parts)) or "nothing"

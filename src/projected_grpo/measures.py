@@ -105,7 +105,7 @@ def mean_gap(
 
 
 def projection_columns(
-    stages: Mapping[str, Vectors], projection: Projection, fired: float, theta: Vectors
+    stages: Mapping[str, Vectors], projection: Projection, fired: float, theta: Vectors | None = None
 ) -> tuple[dict[str, Any], dict[str, list[float | int | None]]]:
     """Returns the columns about V, of the step and of its modules.
 

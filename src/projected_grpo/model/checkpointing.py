@@ -24,7 +24,8 @@ def enable_checkpointing(model: nn.Module, *, selective: bool = False) -> None:
     for layer in model.modules():
         if isinstance(layer, GradientCheckpointingLayer):
             index: Any = next((m.layer_idx for m in layer.modules() if hasattr(m, "layer_idx")), None)
-            width = model.config.intermediate_size if selective else 0  # ty: ignore[unresolved-attribute]
+            config: Any = model.config
+            width = config.intermediate_size if selective else 0
             layer.forward = partial(_forward, layer.forward, index, width)  # ty: ignore[invalid-assignment]
 
 

@@ -115,7 +115,12 @@ def hack_averse(g, v, *args, honest=projection.project_vector):
 
 UPDATE = {"target": "update", "gate": "no_gate"}
 T3_INJECTED = {
-    "the projection copies the gradient through": (Projection, "apply", lambda _, grads, _theta: (dict(grads), 1.0), {}),
+    "the projection copies the gradient through": (
+        Projection,
+        "apply",
+        lambda _, grads, _theta: (dict(grads), 1.0),
+        {},
+    ),
     "its result never reaches the optimizer": ("adapter", "set_gradient", lambda *_: None, {}),
     "the wrong sign": (projection, "project_vector", added, {}),
     "the hack-averse part is removed": (projection, "project_vector", hack_averse, {}),

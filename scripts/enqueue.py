@@ -7,12 +7,15 @@ import os
 import shlex
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from loguru import logger
 
 from projected_grpo.config import TrainConfig
 from projected_grpo.data.problems import check_problems
 from projected_grpo.ledger.console import bottom_line
+from projected_grpo.ledger.rates import known_mean
+from projected_grpo.ledger.step_file import read_step
 from projected_grpo.presets import PRESETS, presets
 from projected_grpo.queue.backends import Pueue, Slurm, enqueue
 from projected_grpo.queue.chains import chain_of
@@ -38,6 +41,12 @@ def flags_of(words: Sequence[str]) -> list[str]:
     return out
 
 
+def removed_by(run: Path) -> float | None:
+    """Returns the share of the update that a run has removed so far, where that is known."""
+    steps = sorted(run.glob("step_*.jsonl.gz"))
+    return known_mean(read_step(path)[0]["update_removed"] for path in steps[:: len(steps) // 10 or 1]) or None
+
+
 def main() -> int:
     config = cli.parse_plain(QueueConfig, __doc__, flags_of(sys.argv[1:]))
     links, preset = chain_of(config), PRESETS[config.preset]
@@ -51,7 +60,8 @@ def main() -> int:
         )
     if config.dry:
         for link in links:
-            print(f"{link.minutes / 60:8.2f} h  {link.name:28} {shlex.join(('python', *link.argv))}")
+            removes = "" if (share := removed_by(link.out)) is None else f"  [removes {share:.0%} of the update]"
+            print(f"{link.minutes / 60:8.2f} h  {link.name:28} {shlex.join(('python', *link.argv))}{removes}")
         where = "one core" if preset.threads else "one H100"
         print(f"{sum(link.minutes for link in links) / 60:8.2f} h  on {where}, {len(links)} links")
         return 0

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from harness import ROOT
 from queue_world import WORLDS, missing, processes_with, wait_until
+from written_runs import ten, write_run
 
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.step_file import SCHEMA_VERSION
@@ -256,6 +257,17 @@ def test_dry_prints_each_link_with_its_hours_and_their_sum_and_adds_nothing(scri
     assert all(line.split()[1] == "h" and " python scripts/" in line for line in links)
     assert float(last.split()[0]) == pytest.approx(sum(hours), abs=0.06)
     assert not (tmp_path / "chain").exists()
+
+
+def test_dry_names_the_share_that_a_dose_removes_once_it_is_known(script, tmp_path):
+    """The rows that are made up here say .5."""
+    words = ("--dry", "chain=full", "preset=toy", "arms=vanilla,projected@16", "seeds=41", f"out={tmp_path}")
+    assert "of the update]" not in script("enqueue", *words)[1]
+    write_run(tmp_path / "train_projected@16_41", "projected", 41, ten(1))
+    lines = [line for line in script("enqueue", *words)[1].splitlines() if "of the update]" in line]
+    assert len(lines) == 1
+    assert "train_projected@16_41" in lines[0]
+    assert "[removes 50% of the update]" in lines[0]
 
 
 @pytest.mark.parametrize(

@@ -241,6 +241,11 @@ def made_by_hand(done, folder):
 def test_controls_of_a_share_remove_module_by_module_what_their_run_removed(done, script, projected, tmp_path):
     run, args = projected(), ("--teacher-pool", "pairs", "--max-new", 8, "--steps", 4)
     done("train", "tiny", "--arm", "random_share", "--share-of", run, *args, "--out", "control")
+    said = [
+        (folder / "log.txt").read_text("utf-8").count("of the update; at such a share")
+        for folder in (run, tmp_path / "control")
+    ]
+    assert said == [4, 0]  # every one of the first five steps says its dose, of V alone
     ours, theirs = removed_by(run), removed_by(tmp_path / "control")
     near = [abs(ours[name] - theirs[name]) < 1e-3 for name in ours]
     assert 2 * sum(near) >= len(near)  # of the others all of the few directions that there are hold less

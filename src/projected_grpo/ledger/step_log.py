@@ -77,6 +77,22 @@ def log_step(step: int, rows: Sequence[Row], *, first: bool) -> None:
         )
 
 
+DOSE_STEPS = 5
+"""Steps at the start of a run that say which share of the update V removes."""
+TOY_DOSES = ((0.22, "28 to 52"), (0.42, "3 to 33"), (1.0, "2 to 5"))
+"""Up to this share of the update: held-out hacks in %, lowest to highest, that V left in the toy world at the end, where
+vanilla ends at 53 to 81 (journal, 2026-11-29; docs/evidence/dose, toy-dose and toy)."""
+
+
+def log_dose(rows: Sequence[Row]) -> None:
+    """Logs which share of a step's update V has removed, and what V left at such a share in the toy world."""
+    if (share := rows[0]["update_removed"]) is not None:
+        left = next(left for most, left in TOY_DOSES if share <= most)
+        logger.info(
+            f"V removes {share:.0%} of the update; at such a share it left {left} % hacks in the toy world (docs/toy.md)"
+        )
+
+
 class Summary:
     """What a call's last line says of its steps."""
 

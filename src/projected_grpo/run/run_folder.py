@@ -13,13 +13,14 @@ from typing import Any
 import torch
 from loguru import logger
 
+from projected_grpo.arms import ARMS
 from projected_grpo.config import Gradient, TrainConfig
 from projected_grpo.ledger.errors import BadInput
 from projected_grpo.ledger.files import write_atomic
 from projected_grpo.ledger.folder import DEPLOYED, open_run, read_manifest, update_manifest
 from projected_grpo.ledger.rows import rows_of
 from projected_grpo.ledger.step_file import Row, append_modules, cut_run, write_step
-from projected_grpo.ledger.step_log import log_step
+from projected_grpo.ledger.step_log import DOSE_STEPS, log_dose, log_step
 from projected_grpo.measures import StepResult
 from projected_grpo.parallel import Ranks
 from projected_grpo.records import Group
@@ -102,6 +103,8 @@ class RunFolder:
             if result.modules:
                 append_modules(self.path, step, self.sizes, result.modules)
             log_step(step, rows, first=step == self.next_step)
+            if step < DOSE_STEPS and ARMS[self.config.arm].role == "method" and rows[0]["target"] == "update":
+                log_dose(rows)
 
         self.ranks.on_rank0(write)
         return rows

@@ -143,7 +143,8 @@ def test_ctrl_c_says_how_to_go_on_where_one_can(monkeypatch, capsys):
         told[path.stem] = capsys.readouterr().err
     resumed = {"train", "train_diloco", "probe_distill", "ask_teachers", "multi_turn"}
     assert {name for name, line in told.items() if "--resume" in line} == resumed
-    assert {name for name, line in told.items() if "same command" in line} == {"enqueue", "in_trl", "traces"}
+    again = {"download_problems", "enqueue", "in_trl", "traces"}
+    assert {name for name, line in told.items() if "same command" in line} == again
 
 
 # ---------------------------------------------------------------- good input

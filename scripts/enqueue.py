@@ -6,7 +6,6 @@ after a failure, a killed daemon or a reboot it adds what is missing, and cut ru
 import os
 import shlex
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 from loguru import logger
@@ -24,31 +23,17 @@ from projected_grpo.queue.settings import QueueConfig
 from projected_grpo.run import cli
 
 LISTS = ("seeds", "bases", "arms")
+"""Words that take several values, with commas or spaces between them."""
 
 
-def flags_of(words: Sequence[str]) -> list[str]:
-    """Returns `preset=toy` as `--preset=toy`: the justfile's recipes are called with plain words. A field of LISTS
-    takes several values, with commas or spaces between them."""
-    out: list[str] = []
-    for word in words:
-        name, equals, value = word.partition("=")
-        if not equals or word.startswith("-"):
-            out.append(word)
-        elif name in LISTS:
-            out += [f"--{name}", *value.replace(",", " ").split()]
-        else:
-            out.append(f"--{word}")
-    return out
-
-
-def removed_by(run: Path) -> float | None:
+def share_removed(run: Path) -> float | None:
     """Returns the share of the update that a run has removed so far, where that is known."""
     steps = sorted(run.glob("step_*.jsonl.gz"))
     return known_mean(read_step(path)[0]["update_removed"] for path in steps[:: len(steps) // 10 or 1]) or None
 
 
 def main() -> int:
-    config = cli.parse_plain(QueueConfig, __doc__, flags_of(sys.argv[1:]))
+    config = cli.parse_plain(QueueConfig, __doc__, cli.flags_of(sys.argv[1:], LISTS))
     links, preset = chain_of(config), PRESETS[config.preset]
     if config.problems:  # a link would refuse them hours later
         own = presets(TrainConfig)[config.preset]
@@ -60,7 +45,7 @@ def main() -> int:
         )
     if config.dry:
         for link in links:
-            removes = "" if (share := removed_by(link.out)) is None else f"  [removes {share:.0%} of the update]"
+            removes = "" if (share := share_removed(link.out)) is None else f"  [removes {share:.0%} of the update]"
             print(f"{link.minutes / 60:8.2f} h  {link.name:28} {shlex.join(('python', *link.argv))}{removes}")
         where = "one core" if preset.threads else "one H100"
         print(f"{sum(link.minutes for link in links) / 60:8.2f} h  on {where}, {len(links)} links")

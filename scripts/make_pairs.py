@@ -4,6 +4,7 @@ Every mechanism of the hand-written pairs, in turn; honest tests from the prompt
 that can be read, or whose canonical solution fails them, are left out."""
 
 import json
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,13 +45,12 @@ def passing(texts: Sequence[tuple[T, str]]) -> list[tuple[T, str]]:
 
 
 def main() -> int:
-    words = [f"--{word}" if "=" in word and not word.startswith("-") else word for word in cli.words(None)]
-    config = cli.parse_plain(MakePairsConfig, __doc__ or "", words)
+    config = cli.parse_plain(MakePairsConfig, __doc__ or "", cli.flags_of(sys.argv[1:]))
     check_bounds(config)
     if config.out.exists():
         raise BadInput(f"--out {config.out}: exists already; name a new file")
     problems = load_problems(config.problems)
-    honest_ones = passing([(problem, honest(problem)) for problem in problems if honest(problem)])
+    honest_ones = passing([(problem, text) for problem in problems if (text := honest(problem))])
     made = made_pairs([problem for problem, _ in honest_ones], config.each, same_body=config.same_body)
     pairs = [pair for pair, _ in passing([(pair, pair.hack) for pair in made])]
     if not pairs:

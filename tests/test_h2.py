@@ -53,6 +53,13 @@ def test_each_clause_turns_red_or_silent(changed, clause, status):
     assert line.verdict.status == status
 
 
+def test_a_control_of_a_seed_that_v_lacks_is_missing_evidence():
+    runs = [ended("projected", seed, 0.1) for seed in (41, 42)]
+    runs += [ended(arm, seed, 0.8) for arm in CONTROLS for seed in ONSETS]
+    (line,) = h2.judge(group_runs(runs), runs)
+    assert line.verdict.status == states(line)["beats random_share"] == "NOT_EVALUABLE"
+
+
 def test_another_pair_set_or_no_control_is_no_line():
     assert judged(**{"vhack.pairs_hash": "same bodies"}) == []
     assert judged(controls={}) == []

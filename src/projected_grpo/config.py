@@ -522,8 +522,10 @@ class ProbeConfig(Gradient):
 
     def faults(self) -> Iterator[str]:
         yield from super().faults()
-        if ARMS[self.arm].more_kl or ARMS[self.arm].intervention:
-            yield f"--arm {self.arm}: a replay has no KL term and no intervention; this arm is one of train alone"
+        arm = ARMS[self.arm]
+        if arm.more_kl or arm.intervention or arm.matches:
+            what = "no KL term, no intervention and no run to match"
+            yield f"--arm {self.arm}: a replay has {what}; this arm is one of train alone"
         if not self.teacher_only and not self.pool:
             yield "--pool is empty: name the pool to replay, or sample one first with --teacher-only"
 

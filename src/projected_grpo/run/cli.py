@@ -54,6 +54,21 @@ def words(args: list[str] | None) -> list[str]:
     return [expanded(word) for word in (sys.argv[1:] if args is None else args)]
 
 
+def flags_of(words: Sequence[str], lists: Sequence[str] = ()) -> list[str]:
+    """Returns `preset=toy` as `--preset=toy`: some of the justfile's recipes are called with plain words. A field of
+    `lists` takes several values, with commas or spaces between them."""
+    out: list[str] = []
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not equals or word.startswith("-"):
+            out.append(word)
+        elif name in lists:
+            out += [f"--{name}", *value.replace(",", " ").split()]
+        else:
+            out.append(f"--{word}")
+    return out
+
+
 def fields_in(argv: Sequence[str]) -> set[str]:
     """Returns the names of the fields that a command line sets: `--k-use 3`, `--k_use=3`, `--no-resume`."""
     flags = {word.partition("=")[0].removeprefix("--").replace("-", "_") for word in argv if word.startswith("--")}

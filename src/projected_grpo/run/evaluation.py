@@ -10,6 +10,7 @@ What is evaluated is the policy as it would be deployed; other policies and prom
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 from loguru import logger
 
@@ -65,9 +66,10 @@ class Evaluator:
         policy, arm = self.policy, ARMS[self.config.arm]
         if arm.labels or not isinstance(policy.intervention, Monitored) or "score" in arm.sees:
             return []
-        live = policy.intervention.flags(context_of(self.config, policy, groups))
+        read = partial(context_of, self.config, policy, groups, judged=False)  # a judge scores what is trained on
+        live = policy.intervention.flags(read())
         with policy.adapter.disabled():
-            base = policy.intervention.flags(context_of(self.config, policy, groups))
+            base = policy.intervention.flags(read())
         return [{"flagged": now, "flagged_base": before} for now, before in zip(live, base, strict=True)]
 
     def evaluate(self, done: int, folder: str) -> None:

@@ -69,11 +69,12 @@ def intervention_for(config: Gradient, loaded: LoadedModel, adapter: Adapter, v:
     return found
 
 
-def context_of(config: TrainConfig, policy: Policy, groups: Sequence[Group]) -> StepContext:
-    """Returns what the arm's intervention reads of this rank's rollouts at a step; a judge has then scored them."""
+def context_of(config: TrainConfig, policy: Policy, groups: Sequence[Group], *, judged: bool = True) -> StepContext:
+    """Returns what the arm's intervention reads of this rank's rollouts at a step; a judge has then scored them, if they
+    are to be `judged`."""
     arm, rollouts = ARMS[config.arm], [r for g in groups for r in g.rollouts]
     with policy.ranks.raise_together():
-        scores = policy.judge.scores(groups) if policy.judge else ()
+        scores = policy.judge.scores(groups) if policy.judge and judged else ()
     hidden = None
     if {"hidden", "last_hidden"} & {*arm.sees}:
         hidden = hidden_of(arm, policy.loaded, rollouts, config.token_budget)

@@ -41,7 +41,8 @@ def same_share(compared: Compared) -> Finding:
     wrong, largest = [], 0.0
     for arm in CONTROLS:
         for seed, run in compared[arm].items():
-            ours, theirs = (r.whole("update_removed") for r in (compared[METHOD].get(seed), run) if r is not None)
+            method, theirs = compared[METHOD].get(seed), run.whole("update_removed")
+            ours = method.whole("update_removed") if method else None
             off = None if ours is None or theirs is None else theirs - ours
             largest = max(largest, abs(off or 0.0))
             if off is None or abs(off) > SAME_SHARE:

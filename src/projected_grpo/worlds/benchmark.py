@@ -35,7 +35,7 @@ QWEN3_4B = {
     "warmup": 10,
     "beta": 1e-3,
     "token_budget": 16384,
-    # What is kept is 34 GiB at this token budget: the step then needs as much memory as sampling does.
+    # What is kept is 31 GiB at this token budget: the step then needs as much memory as sampling does.
     "gradient_checkpointing": "selective",
     # A step that measures each sample's gradient runs every prompt once a row, with two products in the place of one.
     "per_sample_every": 10,
